@@ -1,0 +1,125 @@
+#include "cli/data.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+#include <system_error>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/npy.h"
+#include "common/rng.h"
+#include "common/status.h"
+
+namespace leeway {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kLargestScale = 5;  // nu_c ~ U(0, 5)
+constexpr uint64_t kMostNumbers = uint64_t{1} << 31;
+
+absl::Status Validate(const SyntheticOptions& options) {
+  for (const auto& [flag, value] :
+       {std::pair("--clients", options.clients), std::pair("--samples", options.samples),
+        std::pair("--dimension", options.dimension)}) {
+    if (value < 1) {
+      return absl::InvalidArgumentError(absl::StrCat(flag, " is 0; it must be at least 1"));
+    }
+  }
+  if (!std::isfinite(options.noise_sd) || options.noise_sd < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--noise-sd is ", options.noise_sd, "; it must be a number of at least 0"));
+  }
+  if (uint64_t{options.samples} * options.dimension > kMostNumbers) {
+    return absl::InvalidArgumentError(absl::StrCat("--samples times --dimension is more than ",
+                                                   kMostNumbers,
+                                                   "; use more clients with fewer samples"));
+  }
+  if (options.out.empty()) return absl::InvalidArgumentError("--out is empty; name a directory");
+  return absl::OkStatus();
+}
+
+absl::Status MakeDirectory(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (!error) return absl::OkStatus();
+  return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot create ", path.string()));
+}
+
+absl::Status WriteClient(const SyntheticOptions& options, const std::vector<double>& truth,
+                         const fs::path& directory) {
+  const SyntheticClient client = MakeSyntheticClient(options, truth, directory.filename().string());
+  LEEWAY_RETURN_IF_ERROR(MakeDirectory(directory));
+  LEEWAY_RETURN_IF_ERROR(
+      WriteNpy<double>(directory / "train_x.npy", {options.samples, options.dimension}, client.x));
+  return WriteNpy<double>(directory / "train_y.npy", {options.samples}, client.y);
+}
+
+absl::Status WriteAll(const SyntheticOptions& options, const fs::path& directory) {
+  LEEWAY_RETURN_IF_ERROR(MakeDirectory(directory));
+  const std::vector<double> truth = SyntheticTruth(options);
+  LEEWAY_RETURN_IF_ERROR(WriteNpy<double>(directory / "truth.npy", {options.dimension}, truth));
+  for (uint32_t c = 0; c < options.clients; ++c) {
+    LEEWAY_RETURN_IF_ERROR(
+        WriteClient(options, truth, directory / SyntheticClientName(c, options.clients)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<double> SyntheticTruth(const SyntheticOptions& options) {
+  Rng rng(options.seed, 0, 0, Purpose::kSyntheticTruth);
+  std::vector<double> truth(options.dimension);
+  for (double& w : truth) w = rng.Normal();
+  return truth;
+}
+
+SyntheticClient MakeSyntheticClient(const SyntheticOptions& options,
+                                    const std::vector<double>& truth, absl::string_view id) {
+  Rng rng(options.seed, 0, ClientKey(id), Purpose::kSyntheticClient);
+  SyntheticClient client;
+  client.scale = kLargestScale * rng.Uniform();
+  client.x.resize(size_t{options.samples} * options.dimension);
+  for (double& x : client.x) x = client.scale * rng.Uniform();
+  // The noise comes last and is always drawn: the inputs do not depend on it.
+  client.y.resize(options.samples);
+  for (size_t i = 0; i < options.samples; ++i) {
+    const double* x = client.x.data() + i * options.dimension;
+    client.y[i] =
+        std::inner_product(truth.begin(), truth.end(), x, 0.0) + options.noise_sd * rng.Normal();
+  }
+  return client;
+}
+
+std::string SyntheticClientName(uint32_t client, uint32_t clients) {
+  const int width = std::max<int>(3, static_cast<int>(std::to_string(clients - 1).size()));
+  return absl::StrFormat("client_%0*d", width, client);
+}
+
+absl::Status WriteSynthetic(const SyntheticOptions& options) {
+  LEEWAY_RETURN_IF_ERROR(Validate(options));
+  // Without a trailing slash, so that the temporary name is beside it.
+  fs::path out = fs::path(options.out).lexically_normal();
+  if (!out.has_filename()) out = out.parent_path();
+  std::error_code error;
+  if (fs::exists(out, error) && !(fs::is_directory(out, error) && fs::is_empty(out, error))) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        options.out, " exists and is not an empty directory; remove it or choose another --out"));
+  }
+  if (out.has_parent_path()) LEEWAY_RETURN_IF_ERROR(MakeDirectory(out.parent_path()));
+  const std::string temporary = absl::StrCat(out.string(), ".tmp", getpid());
+  const absl::Cleanup remove = [&] { fs::remove_all(temporary, error); };
+  LEEWAY_RETURN_IF_ERROR(WriteAll(options, temporary));
+  fs::rename(temporary, out, error);
+  if (!error) return absl::OkStatus();
+  return absl::ErrnoToStatus(error.value(),
+                             absl::StrCat("cannot rename ", temporary, " to ", out.string()));
+}
+
+}  // namespace leeway

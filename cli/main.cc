@@ -1,0 +1,194 @@
+// The command `leeway`. Flags are read here and passed on explicitly.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "cli/data.h"
+#include "cli/run.h"
+#include "cli/show.h"
+#include "common/version.h"
+
+namespace leeway {
+namespace {
+
+int UsageError(absl::string_view text) {
+  absl::FPrintF(stderr, "leeway: %s\n", text);
+  return kExitUsage;
+}
+
+// Number of letters to add, remove or change (Levenshtein).
+size_t EditDistance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
+    }
+  }
+  return row[b.size()];
+}
+
+// A mistyped word gets a suggestion, which CLI11 does not give. Empty if `word`
+// is one of the app's subcommands or an option.
+std::string UnknownWord(const CLI::App& app, const std::string& path, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  if (word.empty() || word[0] == '-') return "";
+  if (std::find(names.begin(), names.end(), word) != names.end()) return "";
+  const std::string& nearest = *std::min_element(
+      names.begin(), names.end(),
+      [&](const auto& a, const auto& b) { return EditDistance(word, a) < EditDistance(word, b); });
+  std::string text = absl::StrCat("there is no command `", path, " ", word, "`; ");
+  if (EditDistance(word, nearest) <= std::max<size_t>(2, nearest.size() / 2)) {
+    return absl::StrCat(text, "did you mean `", path, " ", nearest, "`?");
+  }
+  return absl::StrCat(text, "there are: ", absl::StrJoin(names, ", "), " (see `", path,
+                      " --help`)");
+}
+
+CLI::App* AddSynthetic(CLI::App& data, SyntheticOptions& options) {
+  CLI::App* command = data.add_subcommand(
+      "synthetic", "Write the paper's synthetic regression problem: one directory per client");
+  command->add_option("--out", options.out, "Directory to make")->required();
+  command->add_option("--clients", options.clients, "Number of clients")->capture_default_str();
+  command->add_option("--samples", options.samples, "Examples of each client")
+      ->capture_default_str();
+  command->add_option("--dimension", options.dimension, "Inputs of an example")
+      ->capture_default_str();
+  command->add_option("--noise-sd", options.noise_sd, "Standard deviation of the targets' noise")
+      ->capture_default_str();
+  command->add_option("--seed", options.seed, "Seed; the inputs do not depend on the noise")
+      ->capture_default_str();
+  command->footer(
+      "Examples:\n"
+      "  leeway data synthetic --out data/paper\n"
+      "  leeway data synthetic --out data/quiet --noise-sd 0.1 --seed 7\n"
+      "  leeway data synthetic --out data/small --clients 8 --samples 50 --dimension 5");
+  return command;
+}
+
+CLI::App* AddRun(CLI::App& app, RunOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("run", "Run a config on this machine, with real server and clients");
+  command->add_option("CONFIG", options.config, "The run's config (text proto)")->required();
+  command->add_option("--data", options.data, "Directory with one directory per client");
+  command->add_option("--out", options.out, "Directory for records, models and logs")->required();
+  command
+      ->add_option("--processes", options.processes,
+                   "Client processes (default: one per client up to 100, then two per core)")
+      ->check(CLI::Range(1, 1'000'000));
+  command->footer(
+      "Examples:\n"
+      "  leeway run experiments/paper_synthetic.textproto --data data/paper --out runs/paper\n"
+      "  leeway run my.textproto --data data/paper --out runs/mine --processes 4\n"
+      "A run that was stopped is resumed by the same command.\n"
+      "Exit codes: 0 done, 1 the run failed, 2 wrong usage or config, 130 stopped by Ctrl-C.");
+  return command;
+}
+
+struct ShowOptions {
+  std::string directory;
+  bool json = false;
+};
+
+CLI::App* AddShow(CLI::App& app, ShowOptions& options) {
+  CLI::App* command = app.add_subcommand("show", "Show a run: finished or still running");
+  command->add_option("DIR", options.directory, "The --out directory of the run")->required();
+  command->add_flag("--json", options.json, "For programs: everything, with 17 digits");
+  command->footer(
+      "Examples:\n"
+      "  leeway show runs/paper\n"
+      "  leeway show runs/paper --json | python3 -m json.tool");
+  return command;
+}
+
+int DataCommand(const SyntheticOptions& options) {
+  if (absl::Status status = WriteSynthetic(options); !status.ok()) {
+    const bool usage = absl::IsInvalidArgument(status) || absl::IsAlreadyExists(status);
+    UsageError(status.message());
+    return usage ? kExitUsage : kExitFailed;
+  }
+  absl::PrintF("%s: %d clients with %d examples of dimension %d, noise sd %g, seed %d\n",
+               options.out, options.clients, options.samples, options.dimension, options.noise_sd,
+               options.seed);
+  return kExitOk;
+}
+
+int ShowCommand(const ShowOptions& options) {
+  const absl::StatusOr<RunSummary> run = LoadRun(options.directory);
+  if (!run.ok()) {
+    UsageError(run.status().message());
+    return absl::IsNotFound(run.status()) ? kExitUsage : kExitFailed;
+  }
+  absl::PrintF("%s", options.json ? RunJson(*run) : RunText(*run));
+  return std::fflush(stdout) == 0 ? kExitOk : kExitFailed;
+}
+
+// The commands with their options.
+struct Commands {
+  CLI::App app{"Federated learning that measures its own drift.", "leeway"};
+  SyntheticOptions synthetic_options;
+  RunOptions run_options;
+  ShowOptions show_options;
+  CLI::App* data = nullptr;
+  CLI::App* synthetic = nullptr;
+  CLI::App* run = nullptr;
+
+  Commands() {
+    app.set_version_flag("--version", absl::StrCat("leeway ", kVersion));
+    app.require_subcommand(1);
+    app.footer(
+        "Examples:\n"
+        "  leeway data synthetic --out data/paper\n"
+        "  leeway run experiments/paper_synthetic.textproto --data data/paper --out runs/paper\n"
+        "  leeway show runs/paper\n"
+        "`leeway COMMAND --help` explains a command.");
+    data = app.add_subcommand("data", "Make data sets");
+    data->require_subcommand(1);
+    data->footer("Examples:\n  leeway data synthetic --out data/paper");
+    synthetic = AddSynthetic(*data, synthetic_options);
+    run = AddRun(app, run_options);
+    AddShow(app, show_options);
+  }
+};
+
+int Main(int argc, char** argv) {
+  Commands commands;
+  CLI::App& app = commands.app;
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  std::string unknown = words.empty() ? "" : UnknownWord(app, "leeway", words[0]);
+  if (words.size() > 1 && words[0] == "data") {
+    unknown = UnknownWord(*commands.data, "leeway data", words[1]);
+  }
+  if (!unknown.empty()) return UsageError(unknown);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {  // --help, --version
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    std::string command = "leeway";
+    for (CLI::App* chosen = &app; !chosen->get_subcommands().empty();) {
+      chosen = chosen->get_subcommands()[0];
+      absl::StrAppend(&command, " ", chosen->get_name());
+    }
+    return UsageError(absl::StrCat(error.what(), "; see `", command, " --help`"));
+  }
+  if (commands.synthetic->parsed()) return DataCommand(commands.synthetic_options);
+  return commands.run->parsed() ? RunCommand(commands.run_options)
+                                : ShowCommand(commands.show_options);
+}
+
+}  // namespace
+}  // namespace leeway
+
+int main(int argc, char** argv) { return leeway::Main(argc, argv); }

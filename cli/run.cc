@@ -1,0 +1,358 @@
+#include "cli/run.h"
+
+#include <google/protobuf/util/message_differencer.h>
+#include <poll.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "cli/progress.h"
+#include "cli/show.h"
+#include "cli/spawn.h"
+#include "common/status.h"
+#include "server/config.h"
+
+namespace leeway {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr absl::Duration kServerStart = absl::Seconds(60);
+constexpr absl::Duration kAddressCheck = absl::Milliseconds(10);
+// A server that ends takes its clients with it: a client's death is only judged
+// when the server is still there after this time.
+constexpr absl::Duration kJudgement = absl::Seconds(1);
+constexpr absl::Duration kClientsEnd = absl::Seconds(10);
+constexpr absl::Duration kGrace = absl::Seconds(5);
+constexpr size_t kMostReports = 3;
+constexpr char kServer[] = "leeway-server";
+
+void PrintError(absl::string_view text) { absl::FPrintF(stderr, "leeway: %s\n", text); }
+
+absl::Status MakeDirectory(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (!error) return absl::OkStatus();
+  return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot create ", path));
+}
+
+// Refuses to go on with another run's state.
+absl::Status CheckSameRun(const RunSummary& stored, const v1::RunConfig& config, size_t clients) {
+  const std::string remedy =
+      absl::StrCat("choose another --out, or remove ", stored.directory, " to start over");
+  if (stored.clients != clients) {
+    return absl::FailedPreconditionError(absl::StrCat(stored.directory, " holds a run with ",
+                                                      stored.clients, " clients, but the data has ",
+                                                      clients, "; ", remedy));
+  }
+  v1::RunConfig before = stored.config;
+  v1::RunConfig now = config;
+  // The number of clients may come from the command line; it was compared above.
+  before.mutable_cohort()->clear_clients();
+  now.mutable_cohort()->clear_clients();
+  google::protobuf::util::MessageDifferencer differencer;
+  std::string differences;
+  differencer.ReportDifferencesToString(&differences);
+  if (differencer.Compare(before, now)) return absl::OkStatus();
+  while (!differences.empty() && differences.back() == '\n') differences.pop_back();
+  return absl::FailedPreconditionError(
+      absl::StrCat(stored.directory, " holds a run with another config (",
+                   absl::StrReplaceAll(differences, {{"\n", "; "}}), "); ", remedy));
+}
+
+// One run from its preparation to its end.
+class Launch {
+ public:
+  explicit Launch(const RunOptions& options) : options_(options), children_(&signals_) {}
+
+  // Everything that can be wrong with what the user asked for. Starts nothing.
+  absl::Status Prepare();
+  // An earlier run in the same directory is complete.
+  bool complete() const { return stored_.has_value() && stored_->state == v1::DONE; }
+  const RunSummary& stored() const { return *stored_; }
+  // Starts, watches, ends. Returns the exit code.
+  int Execute();
+
+ private:
+  absl::Status StartServer();
+  absl::Status StartClients(const std::string& address);
+  absl::StatusOr<std::string> AwaitAddress();
+  int Follow(const std::string& address);
+  // Exit code if the run cannot go on.
+  std::optional<int> Handle(const ChildExit& exit);
+  std::optional<int> JudgeDeaths();
+  int Conclude();
+  // Ends the children, and before that our own stream: a server that stops waits
+  // for its streams.
+  void Stop() {
+    observer_.reset();
+    children_.Stop(kGrace);
+  }
+  int Interrupted(int signal);
+  int Fail(absl::string_view text);
+
+  std::string Log(absl::string_view name) const {
+    return absl::StrCat(options_.out, "/logs/", name, ".log");
+  }
+  std::string AddressFile() const { return options_.out + "/server.address"; }
+
+  const RunOptions options_;
+  Signals signals_;
+  Children children_;
+  v1::RunConfig config_;
+  std::vector<std::string> clients_;
+  std::optional<RunSummary> stored_;
+  std::optional<ProgressView> view_;
+  std::optional<Observer> observer_;
+
+  std::optional<ChildExit> server_exit_;
+  int signal_ = 0;                 // that asked us to stop
+  std::vector<ChildExit> deaths_;  // of clients, that the run may not survive
+  absl::Time judgement_ = absl::InfiniteFuture();
+  size_t processes_ = 0;
+  size_t processes_gone_ = 0;
+};
+
+absl::Status Launch::Prepare() {
+  if (options_.data.empty()) {
+    return absl::InvalidArgumentError(
+        "there is no data; give --data DIR, a directory with one directory per client (make one "
+        "with `leeway data synthetic --out DIR`)");
+  }
+  LEEWAY_ASSIGN_OR_RETURN(config_, LoadConfig(options_.config));
+  LEEWAY_ASSIGN_OR_RETURN(clients_, ListClients(options_.data));
+  LEEWAY_RETURN_IF_ERROR(CheckClients(config_, clients_.size()));
+  LEEWAY_RETURN_IF_ERROR(ProgramBeside(kServer).status());
+  LEEWAY_RETURN_IF_ERROR(ProgramBeside("leeway-client").status());
+  LEEWAY_RETURN_IF_ERROR(MakeDirectory(options_.out + "/logs"));
+  absl::StatusOr<RunSummary> stored = LoadRun(options_.out);
+  if (absl::IsNotFound(stored.status())) return absl::OkStatus();
+  LEEWAY_RETURN_IF_ERROR(stored.status());
+  if (!stored->begun) return absl::OkStatus();
+  LEEWAY_RETURN_IF_ERROR(CheckSameRun(*stored, config_, clients_.size()));
+  stored_ = *std::move(stored);
+  return absl::OkStatus();
+}
+
+int Launch::Execute() {
+  const OutputStyle style = OutputStyle::Of(stdout);
+  view_.emplace(config_, stdout, style);
+  const uint32_t processes =
+      options_.processes > 0
+          ? options_.processes
+          : DefaultProcesses(clients_.size(), std::thread::hardware_concurrency());
+  processes_ = std::min<size_t>(processes, clients_.size());
+  view_->Note(absl::StrCat(stored_.has_value() ? "resuming" : "starting", " ",
+                           config_.name().empty() ? "the run" : config_.name(), ": ",
+                           clients_.size(), " clients in ", processes_,
+                           processes_ == 1 ? " process" : " processes", ", logs in ", options_.out,
+                           "/logs"));
+  if (absl::Status status = StartServer(); !status.ok()) return Fail(status.message());
+  const absl::StatusOr<std::string> address = AwaitAddress();
+  if (signal_ != 0) return Interrupted(signal_);
+  if (server_exit_.has_value()) return Conclude();
+  if (!address.ok()) return Fail(address.status().message());
+  if (absl::Status status = StartClients(*address); !status.ok()) return Fail(status.message());
+  return Follow(*address);
+}
+
+absl::Status Launch::StartServer() {
+  LEEWAY_ASSIGN_OR_RETURN(const std::string program, ProgramBeside(kServer));
+  std::error_code error;
+  fs::remove(AddressFile(), error);  // of an earlier process
+  return children_.Start(kServer,
+                         {program, "--config", options_.config, "--state", options_.out,
+                          "--clients", absl::StrCat(clients_.size()), "--listen", "127.0.0.1:0",
+                          "--address-file", AddressFile(), "--exit-with-stdin"},
+                         Log("server"));
+}
+
+absl::StatusOr<std::string> Launch::AwaitAddress() {
+  const absl::Time deadline = absl::Now() + kServerStart;
+  while (absl::Now() < deadline) {
+    std::ifstream file(AddressFile());
+    std::string address;
+    if (std::getline(file, address) && !address.empty()) return address;
+    signal_ = signals_.Wait(kAddressCheck);
+    if (signal_ != 0) return absl::CancelledError();
+    for (ChildExit& exit : children_.Reap()) server_exit_ = std::move(exit);
+    if (server_exit_.has_value()) return absl::UnavailableError(server_exit_->Describe());
+  }
+  return absl::DeadlineExceededError(absl::StrCat("leeway-server did not start to listen within ",
+                                                  absl::FormatDuration(kServerStart), "; see ",
+                                                  Log("server")));
+}
+
+absl::Status Launch::StartClients(const std::string& address) {
+  LEEWAY_ASSIGN_OR_RETURN(const std::string program, ProgramBeside("leeway-client"));
+  const std::vector<std::vector<std::string>> shares =
+      Deal(clients_, static_cast<uint32_t>(processes_));
+  const int width = std::max<int>(3, static_cast<int>(absl::StrCat(shares.size() - 1).size()));
+  for (size_t i = 0; i < shares.size(); ++i) {
+    std::vector<std::string> argv = {program, "--server", address, "--exit-with-stdin"};
+    argv.insert(argv.end(), shares[i].begin(), shares[i].end());
+    const std::string name = absl::StrFormat("client_%0*d", width, i);
+    const std::string hosted =
+        shares[i].size() == 1 ? shares[i][0] : absl::StrCat(shares[i][0], " to ", shares[i].back());
+    LEEWAY_RETURN_IF_ERROR(children_.Start(absl::StrCat(name, " (", hosted, ")"), argv, Log(name)));
+  }
+  return absl::OkStatus();
+}
+
+int Launch::Follow(const std::string& address) {
+  observer_.emplace(address);
+  while (true) {
+    pollfd waits[] = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
+                      {.fd = observer_->fd(), .events = POLLIN, .revents = 0}};
+    const bool judging = judgement_ != absl::InfiniteFuture();
+    poll(waits, 2, judging ? static_cast<int>(absl::ToInt64Milliseconds(kJudgement)) : -1);
+    if (const int signal = signals_.Take(); signal != 0) return Interrupted(signal);
+    for (const v1::Observation& news : observer_->Take()) view_->Update(news, absl::Now());
+    for (const ChildExit& exit : children_.Reap()) {
+      if (const std::optional<int> code = Handle(exit)) return *code;
+    }
+    if (server_exit_.has_value()) return Conclude();
+    if (const std::optional<int> code = JudgeDeaths()) return *code;
+  }
+}
+
+std::optional<int> Launch::Handle(const ChildExit& exit) {
+  if (exit.name == kServer) {
+    server_exit_ = exit;
+    return std::nullopt;
+  }
+  ++processes_gone_;
+  if (exit.ok()) return std::nullopt;
+  // A round that does not need all its clients can go on without this one.
+  if (config_.cohort().minimum_reports() > 0 && processes_gone_ < processes_) {
+    view_->Note(absl::StrCat("went on without a client: ", exit.Report()));
+    return std::nullopt;
+  }
+  deaths_.push_back(exit);
+  judgement_ = std::min(judgement_, absl::Now() + kJudgement);
+  return std::nullopt;
+}
+
+std::optional<int> Launch::JudgeDeaths() {
+  if (absl::Now() < judgement_) return std::nullopt;
+  std::string text = "the run needs all its clients, but ";
+  for (size_t i = 0; i < std::min(deaths_.size(), kMostReports); ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : "\nand ", deaths_[i].Report());
+  }
+  if (deaths_.size() > kMostReports) {
+    absl::StrAppend(&text, "\nand ", deaths_.size() - kMostReports, " more");
+  }
+  absl::StrAppend(&text, "\nMend this and repeat the command: it resumes the run.");
+  return Fail(text);
+}
+
+int Launch::Conclude() {
+  children_.Await(kClientsEnd);
+  Stop();
+  const absl::StatusOr<RunSummary> run = LoadRun(options_.out);
+  const bool known = run.ok() && run->begun;
+  if (known) {
+    // What the stream did not bring before the server was gone.
+    v1::Observation rest;
+    rest.mutable_progress()->set_state(run->state == v1::DONE ? v1::DONE : v1::FAILED);
+    for (const v1::RoundRecord& record : run->records) {
+      if (record.round() > view_->last_round()) *rest.add_rounds() = record;
+    }
+    view_->Update(rest, absl::Now());
+  }
+  if (known && run->state == v1::FAILED) {
+    return Fail(absl::StrCat("the run failed: ", run->message));
+  }
+  if (!server_exit_->ok() || !known || run->state != v1::DONE) {
+    Fail(absl::StrCat(server_exit_->Report(), known ? "\nThe same command resumes the run." : ""));
+    const bool usage =
+        WIFEXITED(server_exit_->status) && WEXITSTATUS(server_exit_->status) == kExitUsage;
+    return usage ? kExitUsage : kExitFailed;
+  }
+  absl::FPrintF(stdout, "%s", ResultsText(*run));
+  return kExitOk;
+}
+
+int Launch::Interrupted(int signal) {
+  view_->Note("stopping");
+  Stop();
+  view_->Note("stopped; the same command resumes the run");
+  return kExitSignal + signal;
+}
+
+int Launch::Fail(absl::string_view text) {
+  view_->Clear();
+  Stop();
+  PrintError(text);
+  return kExitFailed;
+}
+
+}  // namespace
+
+int RunCommand(const RunOptions& options) {
+  RunOptions checked = options;
+  while (checked.out.size() > 1 && checked.out.back() == '/') checked.out.pop_back();
+  Launch launch(checked);
+  if (absl::Status status = launch.Prepare(); !status.ok()) {
+    PrintError(status.message());
+    return kExitUsage;
+  }
+  if (!launch.complete()) return launch.Execute();
+  absl::FPrintF(stdout, "This run is already complete.\n%s", ResultsText(launch.stored()));
+  return kExitOk;
+}
+
+absl::StatusOr<std::vector<std::string>> ListClients(const std::string& data) {
+  std::error_code error;
+  std::vector<std::string> clients;
+  for (const fs::directory_entry& entry : fs::directory_iterator(data, error)) {
+    std::error_code unreadable;
+    if (fs::exists(entry.path() / "train_x.npy", unreadable)) clients.push_back(entry.path());
+  }
+  if (error) {
+    return absl::NotFoundError(
+        absl::StrCat("cannot read the data directory ", data, ": ", error.message(),
+                     "; give --data a directory with one directory per client"));
+  }
+  if (clients.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat(data,
+                     " holds no client: no directory in it has a train_x.npy; make one with "
+                     "`leeway data synthetic --out DIR`"));
+  }
+  std::sort(clients.begin(), clients.end());
+  return clients;
+}
+
+uint32_t DefaultProcesses(size_t clients, uint32_t cores) {
+  if (clients <= 100) return static_cast<uint32_t>(clients);
+  return 2 * std::max(cores, 1u);
+}
+
+std::vector<std::vector<std::string>> Deal(const std::vector<std::string>& clients,
+                                           uint32_t processes) {
+  const size_t shares = std::clamp<size_t>(processes, 1, clients.size());
+  std::vector<std::vector<std::string>> dealt(shares);
+  for (size_t i = 0; i < shares; ++i) {
+    // The first `clients % shares` get one more.
+    const auto begin = [&](size_t share) {
+      return static_cast<std::ptrdiff_t>(share * (clients.size() / shares) +
+                                         std::min(share, clients.size() % shares));
+    };
+    dealt[i].assign(clients.begin() + begin(i), clients.begin() + begin(i + 1));
+  }
+  return dealt;
+}
+
+}  // namespace leeway

@@ -1,0 +1,45 @@
+// `leeway run`: one run on this machine, with real processes. Starts a
+// leeway-server and the leeway-clients that share the data directory's clients,
+// shows the progress, and leaves nothing running behind, however it ends.
+#ifndef LEEWAY_CLI_RUN_H_
+#define LEEWAY_CLI_RUN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace leeway {
+
+struct RunOptions {
+  std::string config;      // a RunConfig as text proto
+  std::string data;        // a directory with one directory per client
+  std::string out;         // where the run's state, models and logs go
+  uint32_t processes = 0;  // client processes; 0: see DefaultProcesses
+};
+
+// Exit codes.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitSignal = 128;  // plus the signal's number: 130 for Ctrl-C
+
+// Runs to the end, reporting on stdout and errors on stderr. Returns the exit
+// code. Call it before any thread is started.
+int RunCommand(const RunOptions& options);
+
+// The client directories in `data`, sorted: those that hold train_x.npy.
+absl::StatusOr<std::vector<std::string>> ListClients(const std::string& data);
+
+// One process per client up to 100, then two per core: beyond that more processes
+// only cost memory.
+uint32_t DefaultProcesses(size_t clients, uint32_t cores);
+
+// Deals clients to processes in order, as evenly as possible; no share is empty.
+std::vector<std::vector<std::string>> Deal(const std::vector<std::string>& clients,
+                                           uint32_t processes);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_CLI_RUN_H_

@@ -1,0 +1,364 @@
+#include "cli/show.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "cli/json.h"
+#include "common/status.h"
+
+namespace leeway {
+namespace {
+
+constexpr size_t kLastRounds = 10;
+
+// Below this part of the dissimilarity a bound is rounding: with one full-batch
+// step there is no drift at all.
+constexpr double kRounding = 1e-22;
+
+bool Drifts(const v1::RoundRecord& probe, const v1::DriftAtSteps& drift) {
+  const double scale = std::isfinite(probe.dissimilarity()) ? probe.dissimilarity() : 0;
+  return drift.drift_bound() > kRounding * scale;
+}
+
+std::vector<v1::RoundRecord> OfKind(const RunSummary& run, v1::RoundKind kind) {
+  std::vector<v1::RoundRecord> records;
+  for (const v1::RoundRecord& record : run.records) {
+    if (record.kind() == kind) records.push_back(record);
+  }
+  return records;
+}
+
+std::string PointKey(v1::Probe::Point point) {
+  return absl::AsciiStrToLower(v1::Probe::Point_Name(point));
+}
+
+void WriteOptimum(const RunSummary& run, JsonWriter& json) {
+  const std::vector<v1::RoundRecord> rounds = OfKind(run, v1::OPTIMUM_ROUND);
+  const std::string model = run.ModelPath("optimum");
+  if (rounds.empty() || model.empty()) {
+    json.NullField("optimum");
+    return;
+  }
+  json.Key("optimum").BeginObject();
+  json.Field("gradient_norm", rounds.back().gradient_norm());
+  json.Field("rounds", rounds.back().round_in_phase());
+  json.Field("model", model);
+  json.EndObject();
+}
+
+void WriteProbe(const v1::RoundRecord& probe, JsonWriter& json) {
+  json.BeginObject();
+  json.Field("point", PointKey(probe.point()));
+  json.Field("round", probe.round());
+  json.Field("step_size", probe.step_size());
+  json.Field("clients", probe.reports());
+  json.Field("dissimilarity", probe.dissimilarity());
+  json.Key("steps").BeginArray();
+  for (const v1::DriftAtSteps& drift : probe.drift()) {
+    json.BeginObject();
+    json.Field("h", drift.h());
+    json.Field("average_drift_squared", drift.average_drift_squared());
+    json.Field("drift_bound", drift.drift_bound());
+    json.Field("unbiased_drift_squared", drift.unbiased_drift_squared());
+    json.EndObject();
+  }
+  json.EndArray().EndObject();
+}
+
+void WriteRound(const v1::RoundRecord& round, JsonWriter& json) {
+  const double nan = std::nan("");
+  const bool measured = round.drift_size() > 0;
+  json.BeginObject();
+  json.Field("round", round.round_in_phase());
+  json.Field("loss", round.loss());
+  json.Field("local_steps", round.local_steps());
+  json.Field("step_size", round.step_size());
+  json.Field("server_rate", round.server_rate());
+  json.Field("average_drift_squared", measured ? round.drift(0).average_drift_squared() : nan);
+  json.Field("drift_bound", measured ? round.drift(0).drift_bound() : nan);
+  json.Field("reports", round.reports());
+  json.Field("seconds", round.seconds());
+  json.Field("model_sha256", round.model_sha256());
+  json.EndObject();
+}
+
+void WriteEvaluation(const v1::RoundRecord& round, JsonWriter& json) {
+  json.BeginObject();
+  json.Field("round", round.round());
+  json.Field("phase", round.phase());
+  json.Field("loss", round.loss());
+  json.Field("loss_standard_error", round.loss_standard_error());
+  json.Field("test_loss", round.test_loss());
+  json.Field("accuracy", round.accuracy());
+  json.Field("test_examples", round.test_examples());
+  json.Field("reports", round.reports());
+  json.EndObject();
+}
+
+template <typename Write>
+void WriteAll(absl::string_view key, const std::vector<v1::RoundRecord>& records,
+              const Write& write, JsonWriter& json) {
+  json.Key(key).BeginArray();
+  for (const v1::RoundRecord& record : records) write(record, json);
+  json.EndArray();
+}
+
+// "linear regression", ...: the name of the field that is set.
+std::string ModelKind(const v1::Model& model) {
+  const auto* field = model.GetReflection()->GetOneofFieldDescriptor(
+      model, v1::Model::descriptor()->FindOneofByName("kind"));
+  return field == nullptr ? "no model" : absl::StrReplaceAll(field->name(), {{"_", " "}});
+}
+
+std::string LocalWork(const v1::LocalRule& rule) {
+  std::string text = rule.steps() > 0 ? absl::StrCat(rule.steps(), " local steps")
+                                      : absl::StrCat(rule.epochs(), " local epochs");
+  absl::StrAppend(&text, ", step size ", rule.step_size());
+  if (rule.batch_size() > 0) absl::StrAppend(&text, ", batches of ", rule.batch_size());
+  return text;
+}
+
+std::string PhaseText(const v1::Phase& phase) {
+  switch (phase.kind_case()) {
+    case v1::Phase::kOptimum:
+      return "find the optimum w*";
+    case v1::Phase::kProbe:
+      return absl::StrCat("probe the drift at ", PointName(phase.probe().point()),
+                          " for H = ", absl::StrJoin(phase.probe().steps(), ", "));
+    case v1::Phase::kTrain:
+      return absl::StrCat("train ", phase.train().rounds(), " rounds of FedAvg (",
+                          LocalWork(phase.train().local()), ")");
+    case v1::Phase::kEvaluate:
+      return absl::StrCat("evaluate ", PointName(phase.evaluate().point()));
+    default:
+      return "unknown phase";
+  }
+}
+
+std::string ConfigText(const RunSummary& run) {
+  const v1::RunConfig& config = run.config;
+  std::string text = absl::StrCat(
+      "  ", run.clients, " clients, ",
+      config.cohort().size() > 0 ? absl::StrCat(config.cohort().size(), " in a training round")
+                                 : "all in every round",
+      ", ", config.weighting() == v1::EXAMPLES ? "weighted by examples" : "equal weights", ", ",
+      ModelKind(config.model()), ", seed ", config.seed(), "\n");
+  for (int i = 0; i < config.phases_size(); ++i) {
+    absl::StrAppend(&text, "  phase ", i + 1, ": ", PhaseText(config.phases(i)), "\n");
+  }
+  return text;
+}
+
+std::string OptimumText(const RunSummary& run) {
+  const std::vector<v1::RoundRecord> rounds = OfKind(run, v1::OPTIMUM_ROUND);
+  if (rounds.empty()) return "";
+  return absl::StrFormat("\nOptimum: |grad F| = %.3g after %d rounds, loss %.6g\n",
+                         rounds.back().gradient_norm(), rounds.back().round_in_phase(),
+                         rounds.back().loss());
+}
+
+std::string ProbeTable(const v1::RoundRecord& probe) {
+  // With all clients both measures are the same; with a sample only one is fair.
+  const bool sampled =
+      std::any_of(probe.drift().begin(), probe.drift().end(), [](const v1::DriftAtSteps& drift) {
+        return drift.unbiased_drift_squared() != drift.average_drift_squared();
+      });
+  std::string text = absl::StrFormat(
+      "\nDrift at %s (step size %g, %d clients, dissimilarity %.4g)\n\n"
+      "       H  %s   Jensen bound    bound / ρ²\n",
+      PointName(probe.point()), probe.step_size(), probe.reports(), probe.dissimilarity(),
+      sampled ? " ρ², unbiased" : "           ρ²");
+  for (const v1::DriftAtSteps& drift : probe.drift()) {
+    const double squared = drift.unbiased_drift_squared();
+    const bool has_ratio = Drifts(probe, drift) && squared > 0;
+    absl::StrAppendFormat(&text, "  %6d  %13.4g   %12.4g  %12s\n", drift.h(), squared,
+                          drift.drift_bound(),
+                          has_ratio ? absl::StrFormat("%.4g", drift.drift_bound() / squared) : "-");
+  }
+  return absl::StrCat(text, "\n", Conclusion(probe), "\n");
+}
+
+std::string LastRoundsText(const RunSummary& run) {
+  const std::vector<v1::RoundRecord> rounds = OfKind(run, v1::TRAIN_ROUND);
+  if (rounds.empty()) return "";
+  std::string text =
+      "\nLast training rounds\n\n"
+      "   round          loss            ρ²   Jensen bound   reports   seconds\n";
+  const size_t first = rounds.size() > kLastRounds ? rounds.size() - kLastRounds : 0;
+  for (size_t i = first; i < rounds.size(); ++i) {
+    const v1::RoundRecord& round = rounds[i];
+    const bool measured = round.drift_size() > 0;
+    absl::StrAppendFormat(
+        &text, "  %6d  %12.6g  %12s   %12s   %7d  %8.4f\n", round.round_in_phase(), round.loss(),
+        measured ? absl::StrFormat("%.4g", round.drift(0).average_drift_squared()) : "-",
+        measured ? absl::StrFormat("%.4g", round.drift(0).drift_bound()) : "-", round.reports(),
+        round.seconds());
+  }
+  return text;
+}
+
+std::string EvaluationsText(const RunSummary& run) {
+  std::string text;
+  for (const v1::RoundRecord& round : OfKind(run, v1::EVALUATE_ROUND)) {
+    absl::StrAppendFormat(&text, "\nEvaluation (phase %d): loss %.6g", round.phase() + 1,
+                          round.loss());
+    if (round.test_examples() > 0) {
+      absl::StrAppendFormat(&text, ", test loss %.6g", round.test_loss());
+      if (std::isfinite(round.accuracy())) {
+        absl::StrAppendFormat(&text, ", accuracy %.2f %%", 100 * round.accuracy());
+      }
+      absl::StrAppendFormat(&text, " on %d test examples", round.test_examples());
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string PlacesText(const RunSummary& run) {
+  std::string text = absl::StrCat("\nRecords:     ", run.directory, "/run.db (SQLite)\n");
+  for (const auto& [label, name] :
+       {std::pair("Optimum:     ", "optimum"), std::pair("Final model: ", "final")}) {
+    const std::string path = run.ModelPath(name);
+    if (!path.empty()) absl::StrAppend(&text, label, path, "\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string RunSummary::ModelPath(absl::string_view name) const {
+  for (const NamedModel& model : names) {
+    if (model.name == name) {
+      return std::filesystem::path(directory) / Store::NamedModelPath(name);
+    }
+  }
+  return "";
+}
+
+absl::StatusOr<RunSummary> LoadRun(const std::string& directory) {
+  absl::StatusOr<std::unique_ptr<Store>> opened = Store::OpenReadOnly(directory);
+  if (absl::IsNotFound(opened.status())) {
+    return absl::NotFoundError(absl::StrCat(
+        opened.status().message(),
+        "; name the --out directory of a run, or start one with `leeway run CONFIG --data DATA "
+        "--out ",
+        directory, "`"));
+  }
+  LEEWAY_RETURN_IF_ERROR(opened.status());
+  const Store& store = **opened;
+  RunSummary run;
+  run.directory = directory;
+  run.begun = store.begun();
+  if (!run.begun) return run;
+  LEEWAY_ASSIGN_OR_RETURN(run.state, store.State());
+  LEEWAY_ASSIGN_OR_RETURN(run.message, store.Message());
+  LEEWAY_ASSIGN_OR_RETURN(run.config, store.Config());
+  LEEWAY_ASSIGN_OR_RETURN(const std::vector<StoredClient> roster, store.Roster());
+  run.clients = roster.size();
+  LEEWAY_ASSIGN_OR_RETURN(run.records, store.RoundsAfter(0));
+  LEEWAY_ASSIGN_OR_RETURN(run.names, store.NamedModels());
+  LEEWAY_ASSIGN_OR_RETURN(const std::vector<v1::Event> events, store.EventsAfter(0));
+  run.events = events.size();
+  return run;
+}
+
+std::string StateName(v1::RunState state) {
+  return absl::AsciiStrToLower(v1::RunState_Name(state));
+}
+
+std::string PointName(v1::Probe::Point point) {
+  switch (point) {
+    case v1::Probe::INITIAL:
+      return "the initial model";
+    case v1::Probe::OPTIMUM:
+      return "w*";
+    default:
+      return "the current model";
+  }
+}
+
+std::string RunJson(const RunSummary& run) {
+  JsonWriter json;
+  json.BeginObject();
+  json.Field("status", StateName(run.state));
+  if (!run.message.empty()) json.Field("message", run.message);
+  if (run.begun) {
+    json.Field("seed", run.config.seed());
+  } else {
+    json.NullField("seed");
+  }
+  WriteOptimum(run, json);
+  WriteAll("probes", OfKind(run, v1::PROBE_ROUND), WriteProbe, json);
+  WriteAll("rounds", OfKind(run, v1::TRAIN_ROUND), WriteRound, json);
+  WriteAll("evaluations", OfKind(run, v1::EVALUATE_ROUND), WriteEvaluation, json);
+  json.Field("events", run.events);
+  const std::string final_model = run.ModelPath("final");
+  if (final_model.empty()) {
+    json.NullField("final_model");
+  } else {
+    json.Field("final_model", final_model);
+  }
+  json.EndObject();
+  return json.text() + "\n";
+}
+
+std::string RunText(const RunSummary& run) {
+  const std::string name = run.config.name().empty() ? run.directory : run.config.name();
+  std::string text = absl::StrCat(name, ": ", StateName(run.state));
+  if (!run.begun) return absl::StrCat(text, ", waiting for its clients to join\n");
+  absl::StrAppend(&text, run.message.empty() ? "" : ": ", run.message, "\n", ConfigText(run),
+                  OptimumText(run));
+  for (const v1::RoundRecord& probe : OfKind(run, v1::PROBE_ROUND)) text += ProbeTable(probe);
+  return absl::StrCat(text, LastRoundsText(run), EvaluationsText(run), PlacesText(run));
+}
+
+std::string ResultsText(const RunSummary& run) {
+  std::string text;
+  for (const v1::RoundRecord& probe : OfKind(run, v1::PROBE_ROUND)) text += ProbeTable(probe);
+  return absl::StrCat(text, EvaluationsText(run), PlacesText(run), "Read again:  leeway show ",
+                      run.directory, "\n");
+}
+
+std::string Conclusion(const v1::RoundRecord& probe) {
+  const v1::DriftAtSteps* worst = nullptr;
+  double worst_share = 0;
+  uint32_t first = 0, last = 0;
+  for (const v1::DriftAtSteps& drift : probe.drift()) {
+    if (!Drifts(probe, drift)) continue;
+    const double share = std::max(0.0, drift.unbiased_drift_squared()) / drift.drift_bound();
+    if (worst == nullptr) first = drift.h();
+    last = drift.h();
+    if (worst != nullptr && share <= worst_share) continue;
+    worst = &drift;
+    worst_share = share;
+  }
+  const std::string where = absl::StrCat("At ", PointName(probe.point()));
+  if (worst == nullptr) {
+    return absl::StrCat(where, " no client drifts: there is nothing to cancel.");
+  }
+  const std::string range = first == last ? absl::StrCat("for H = ", first)
+                                          : absl::StrCat("for every H from ", first, " to ", last);
+  if (worst_share < 1e-9) {
+    return absl::StrCat(where, " the average drift cannot be told from zero ", range,
+                        ": client disagreement cancels out.");
+  }
+  if (worst_share <= 0.1) {
+    return absl::StrFormat(
+        "%s the average drift squared stays at least %d times below its bound %s: client "
+        "disagreement cancels out.",
+        where, static_cast<int64_t>(1 / worst_share), range);
+  }
+  return absl::StrFormat(
+      "%s the average drift squared reaches %.3g %% of its bound (at H = %d): client "
+      "disagreement %s.",
+      where, 100 * worst_share, worst->h(),
+      worst_share <= 0.5 ? "cancels only in part" : "does not cancel");
+}
+
+}  // namespace leeway

@@ -1,0 +1,53 @@
+// What a run has left behind, for people and for programs: `leeway show`, and the
+// results at the end of `leeway run`. Functions of values; no state.
+#ifndef LEEWAY_CLI_SHOW_H_
+#define LEEWAY_CLI_SHOW_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/run.pb.h"
+#include "server/store.h"
+
+namespace leeway {
+
+// A run's store, read in full.
+struct RunSummary {
+  std::string directory;  // as the user gave it
+  bool begun = false;     // false: it still waits for its clients; the rest is empty
+  v1::RunState state = v1::GATHERING;
+  std::string message;  // why it failed
+  v1::RunConfig config;
+  uint64_t clients = 0;
+  std::vector<v1::RoundRecord> records;
+  std::vector<NamedModel> names;
+  uint64_t events = 0;
+
+  // Path of the model with this name; empty if there is none.
+  std::string ModelPath(absl::string_view name) const;
+};
+
+// Works while a server writes. NotFound, with the remedy, if there is no run.
+absl::StatusOr<RunSummary> LoadRun(const std::string& directory);
+
+// "done", "running", ...
+std::string StateName(v1::RunState state);
+// "w*", "the initial model", ...
+std::string PointName(v1::Probe::Point point);
+
+// The JSON of `leeway show --json`.
+std::string RunJson(const RunSummary& run);
+// The text of `leeway show`.
+std::string RunText(const RunSummary& run);
+// What to read after a run: probe tables, conclusions, where the files are.
+std::string ResultsText(const RunSummary& run);
+
+// One sentence on what a probe found.
+std::string Conclusion(const v1::RoundRecord& probe);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_CLI_SHOW_H_

@@ -1,0 +1,26 @@
+// Connection: a hosting process's life in a run: join, do orders, send reports,
+// join again when the server or the network was gone, until the run is over.
+#ifndef LEEWAY_CLIENT_CONNECTION_H_
+#define LEEWAY_CLIENT_CONNECTION_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/host.h"
+
+namespace leeway {
+
+struct ConnectionOptions {
+  std::string server;                          // host:port or unix:path
+  std::string name;                            // of this process, for the server's log
+  absl::Duration give_up = absl::Seconds(60);  // without a server for so long: an error
+};
+
+// Blocks until the run is over (OK) or cannot go on for this process: refused by
+// the server, or the server out of reach for longer than give_up.
+absl::Status TakePart(Host& host, const ConnectionOptions& options);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_CLIENT_CONNECTION_H_

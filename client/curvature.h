@@ -1,0 +1,43 @@
+// What a client can tell of the curvature of its own loss: its Hessian, and the
+// extremes of its spectrum, for the constants phase. Double precision only: the
+// constants belong to convex models.
+#ifndef LEEWAY_CLIENT_CURVATURE_H_
+#define LEEWAY_CLIENT_CURVATURE_H_
+
+#include <Eigen/Core>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "client/objective.h"
+#include "common/layout.h"
+#include "common/vectors.h"
+#include "proto/federation.pb.h"
+
+namespace leeway {
+
+// Hessian times v at w, from a central difference of full-batch gradients (exact
+// up to rounding for linear regression, whose gradient is affine).
+Vector<double> HessianVector(Objective<double>& objective, const Vector<double>& w,
+                             const Vector<double>& v);
+
+// The whole Hessian, made symmetric.
+Eigen::MatrixXd Hessian(Objective<double>& objective, const Vector<double>& w);
+
+// Smallest and largest eigenvalue: from the Hessian for up to kExactDimension
+// parameters, else by Lanczos iteration.
+struct Spectrum {
+  double smallest = 0;
+  double largest = 0;
+};
+inline constexpr Eigen::Index kExactDimension = 256;
+Spectrum SpectrumOf(Objective<double>& objective, const Vector<double>& w);
+
+// Fills the parts of a report that task.hessian and task.count ask for.
+// `vectors` and `scalars` are the report's, laid out by `layout`.
+absl::Status ReportCurvature(Objective<double>& objective, const v1::Task& task,
+                             const ReportLayout& layout, const Vector<double>& w,
+                             absl::Span<double> vectors, absl::Span<double> scalars);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_CLIENT_CURVATURE_H_

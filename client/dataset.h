@@ -1,0 +1,38 @@
+// One client's private data, from a directory with train_x.npy, train_y.npy and
+// optionally test_x.npy, test_y.npy. Immutable after loading; thread-safe.
+#ifndef LEEWAY_CLIENT_DATASET_H_
+#define LEEWAY_CLIENT_DATASET_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/npy.h"
+#include "proto/federation.pb.h"
+
+namespace leeway {
+
+// Examples of one part (train or test): x has one row per example, y one value.
+struct DataPart {
+  NpyArray x;
+  NpyArray y;
+  uint64_t examples() const { return x.shape()[0]; }
+};
+
+struct Dataset {
+  std::string id;  // the directory's name: the client's name
+  DataPart train;
+  std::optional<DataPart> test;
+
+  // Checks shapes, equal numbers of rows, at least one training example, and
+  // that all values are finite. Errors name the file and the remedy.
+  static absl::StatusOr<Dataset> Load(const std::string& directory);
+
+  // labels is true when y has an integer type.
+  v1::DataSchema Schema() const;
+  v1::HostedClient Hosted() const;
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_CLIENT_DATASET_H_

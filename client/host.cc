@@ -1,0 +1,163 @@
+#include "client/host.h"
+
+#include <google/protobuf/util/message_differencer.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "client/local_update.h"
+#include "common/digest.h"
+#include "common/layout.h"
+#include "common/model_file.h"
+#include "common/rng.h"
+#include "common/status.h"
+#include "common/wire.h"
+
+namespace leeway {
+namespace {
+
+// A slice over a vector's memory that owns the vector.
+template <typename T>
+grpc::Slice OwningSlice(std::vector<T> values) {
+  auto* owner = new std::vector<T>(std::move(values));
+  return grpc::Slice(
+      owner->data(), owner->size() * sizeof(T),
+      [](void* p) { delete static_cast<std::vector<T>*>(p); }, owner);
+}
+
+// Runs body(0) .. body(n-1) on up to `threads` threads.
+template <typename Body>
+void ParallelFor(size_t n, size_t threads, const Body& body) {
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < n; i = next++) body(i);
+  };
+  std::vector<std::thread> helpers;
+  for (size_t t = 1; t < std::min(threads, n); ++t) helpers.emplace_back(work);
+  work();
+  for (std::thread& helper : helpers) helper.join();
+}
+
+}  // namespace
+
+absl::StatusOr<Host> Host::Load(const std::vector<std::string>& directories, size_t threads) {
+  Host host;
+  host.threads_ = std::max<size_t>(threads, 1);
+  host.data_.reserve(directories.size());
+  for (const std::string& directory : directories) {
+    LEEWAY_ASSIGN_OR_RETURN(Dataset data, Dataset::Load(directory));
+    if (!host.data_.empty() && !google::protobuf::util::MessageDifferencer::Equals(
+                                   data.Schema(), host.data_[0].Schema())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("data of client '", data.id, "' (", data.Schema().ShortDebugString(),
+                       ") differs in shape from that of '", host.data_[0].id, "' (",
+                       host.data_[0].Schema().ShortDebugString(), "); prepare them alike"));
+    }
+    host.data_.push_back(std::move(data));
+  }
+  if (host.data_.empty()) return absl::InvalidArgumentError("no data directory given");
+  return host;
+}
+
+v1::JoinRequest Host::JoinRequest() const {
+  v1::JoinRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  *request.mutable_schema() = data_[0].Schema();
+  for (const Dataset& data : data_) *request.add_clients() = data.Hosted();
+  return request;
+}
+
+absl::Status Host::Prepare(const v1::Welcome& welcome) {
+  LEEWAY_ASSIGN_OR_RETURN(layout_, LayoutOf(welcome.model(), data_[0].Schema()));
+  seed_ = welcome.seed();
+  objectives_.clear();
+  objectives_.reserve(data_.size());
+  for (const Dataset& data : data_) {
+    LEEWAY_ASSIGN_OR_RETURN(AnyObjective objective, MakeObjective(welcome.model(), data));
+    objectives_.push_back(std::move(objective));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Parameters> Host::Decode(absl::string_view file) const {
+  return DecodeModel(file, layout_.tensors, "model");
+}
+
+absl::StatusOr<Outgoing> Host::Work(const v1::Order& order, const Parameters& model) {
+  for (const uint32_t client : order.clients()) {
+    if (client >= data_.size()) {
+      return absl::InternalError(
+          absl::StrCat("order names hosted client ", client, " of ", data_.size()));
+    }
+  }
+  if (const auto* values = std::get_if<Vector<double>>(&model)) return WorkAs(order, *values);
+  return WorkAs(order, std::get<Vector<float>>(model));
+}
+
+template <typename T>
+absl::StatusOr<Outgoing> Host::WorkAs(const v1::Order& order, const Vector<T>& model) {
+  const v1::Task& task = order.task();
+  const auto n = static_cast<size_t>(order.clients_size());
+  const TallyShape shape = ReportLayout(task).Shape(task, static_cast<size_t>(model.size()));
+  const bool alone = n == 1;
+
+  std::mutex mu;
+  Tally total = alone ? Tally() : Tally(shape);
+  ClientReport<T> single;
+  std::vector<absl::Status> outcomes(n);
+  ParallelFor(n, threads_, [&](size_t i) {
+    const uint32_t client = order.clients(static_cast<int>(i));
+    const size_t group = order.groups().empty() ? 0 : order.groups(static_cast<int>(i));
+    auto& objective = *std::get<std::unique_ptr<Objective<T>>>(objectives_[client]);
+    const Rng rng(seed_, order.round(), ClientKey(data_[client].id), Purpose::kBatchOrder);
+    absl::StatusOr<ClientReport<T>> report = RunTask<T>(objective, task, model, rng);
+    if (!report.ok()) {
+      outcomes[i] = report.status();
+    } else if (alone) {
+      single = *std::move(report);
+    } else {
+      const std::lock_guard lock(mu);  // integer sums: the order of arrival leaves no trace
+      outcomes[i] = total.Add<T>(group, report->weight, report->scalars, report->vectors);
+    }
+  });
+
+  Outgoing out;
+  out.header.set_run_id(order.run_id());
+  out.header.set_round(order.round());
+  out.header.set_attempt(order.attempt());
+  out.header.set_base_sha256(order.model().sha256());
+  for (size_t i = 0; i < n; ++i) {
+    const std::string& id = data_[order.clients(static_cast<int>(i))].id;
+    if (outcomes[i].ok()) {
+      out.header.add_clients(id);
+    } else {
+      v1::ClientFailure& failure = *out.header.add_failures();
+      failure.set_client(id);
+      failure.set_message(std::string(outcomes[i].message()));
+    }
+  }
+  if (out.header.clients().empty()) {
+    out.header.set_encoding(v1::TALLY);
+    return out;
+  }
+  if (alone) {
+    out.header.set_encoding(std::is_same_v<T, double> ? v1::FLOAT64 : v1::FLOAT32);
+    out.header.mutable_scalars()->Add(single.scalars.begin(), single.scalars.end());
+    out.header.set_weight(single.weight);
+    out.header.set_group(order.groups().empty() ? 0 : order.groups(0));
+    out.payload = OwningSlice(std::move(single.vectors));
+  } else {
+    out.header.set_encoding(v1::TALLY);
+    out.payload = OwningSlice(std::vector<int64_t>(total.flat().begin(), total.flat().end()));
+  }
+  out.header.set_payload_size(out.payload.size());
+  out.header.set_payload_hash(
+      Xxh3({reinterpret_cast<const char*>(out.payload.begin()), out.payload.size()}));
+  return out;
+}
+
+}  // namespace leeway

@@ -1,0 +1,72 @@
+#include "client/import/client_name.h"
+
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/rng.h"
+
+namespace leeway {
+namespace {
+
+// ext4, XFS and others allow 255 bytes.
+constexpr size_t kLongest = 200;
+
+std::string Escaped(absl::string_view text, bool path) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const size_t length = Utf8Length(text.substr(i));
+    const bool unsafe = byte < 0x20 || byte == 0x7f || byte == '/' || byte == '\\' || byte == '%' ||
+                        (i == 0 && byte == '.');
+    if (length == 0 || (path && unsafe)) {
+      absl::StrAppendFormat(&out, "%%%02X", static_cast<unsigned>(byte));
+      ++i;
+    } else {
+      out.append(text.data() + i, length);
+      i += length;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+size_t Utf8Length(absl::string_view text) {
+  if (text.empty()) return 0;
+  const auto first = static_cast<unsigned char>(text[0]);
+  const size_t length = first < 0x80                    ? 1
+                        : first >= 0xc2 && first < 0xe0 ? 2
+                        : first >= 0xe0 && first < 0xf0 ? 3
+                        : first >= 0xf0 && first < 0xf5 ? 4
+                                                        : 0;
+  if (text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
+  }
+  const auto second = length > 1 ? static_cast<unsigned char>(text[1]) : 0x80;
+  // Overlong forms, surrogates, beyond U+10FFFF.
+  if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
+      (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f)) {
+    return 0;
+  }
+  return length;
+}
+
+std::string Printable(absl::string_view text) { return Escaped(text, /*path=*/false); }
+
+std::string DirectoryName(absl::string_view client) {
+  // A lone '%' cannot come from escaping, so it can stand for "no name". The
+  // names of the federation's own files are kept free.
+  if (client.empty()) return "%";
+  if (client == "federation.json" || client == "vocabulary.txt") {
+    return absl::StrFormat("%%%02X%s", static_cast<unsigned>(client[0]), client.substr(1));
+  }
+  std::string name = Escaped(client, /*path=*/true);
+  if (name.size() <= kLongest) return name;
+  size_t keep = kLongest - 17;
+  while ((static_cast<unsigned char>(name[keep]) & 0xc0) == 0x80) --keep;
+  return absl::StrFormat("%s%%%016x", name.substr(0, keep), ClientKey(client));
+}
+
+}  // namespace leeway

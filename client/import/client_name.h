@@ -1,0 +1,26 @@
+// Directory names for clients. A client may be called anything; its directory
+// must be one safe path component, and different clients must get different ones.
+#ifndef LEEWAY_CLIENT_IMPORT_CLIENT_NAME_H_
+#define LEEWAY_CLIENT_IMPORT_CLIENT_NAME_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace leeway {
+
+// The name itself when it is safe. Otherwise unsafe bytes ('/', '\\', control
+// characters, '%', a leading '.', bytes that are not UTF-8) become %XX, so that
+// no two names meet; very long names end in a digest instead.
+std::string DirectoryName(absl::string_view client);
+
+// `text` with bytes that are not UTF-8 as %XX: fit for JSON and terminals.
+std::string Printable(absl::string_view text);
+
+// Length in bytes of the UTF-8 character that `text` starts with; 0 when it
+// starts with none.
+size_t Utf8Length(absl::string_view text);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_CLIENT_IMPORT_CLIENT_NAME_H_

@@ -1,0 +1,254 @@
+#include "client/import/command.h"
+
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "client/import/describe.h"
+#include "client/import/importers.h"
+#include "client/import/partition.h"
+
+namespace leeway {
+namespace {
+
+constexpr char kIdxExample[] =
+    "Fashion-MNIST from the Debian package dataset-fashion-mnist, then 100 IID clients:\n"
+    "  F=/usr/share/datasets/fashion-mnist\n"
+    "  leeway data import idx $F/train-images-idx3-ubyte.gz --labels "
+    "$F/train-labels-idx1-ubyte.gz \\\n"
+    "    --test-images $F/t10k-images-idx3-ubyte.gz --test-labels $F/t10k-labels-idx1-ubyte.gz \\\n"
+    "    --out fashion\n"
+    "  leeway data partition fashion --by iid --clients 100 --out fashion-iid";
+
+constexpr char kCsvExample[] =
+    "UCI heart disease, one client per hospital:\n"
+    "  leeway data import csv heart_disease --strip-prefix processed. --no-header \\\n"
+    "    --columns "
+    "age,sex,cp,trestbps,chol,fbs,restecg,thalach,exang,oldpeak,slope,ca,thal,num \\\n"
+    "    --drop-columns slope,ca,thal --one-hot cp,restecg --label num --label-positive-above 0 "
+    "\\\n"
+    "    --scale standard --test-fraction 0.2 --out heart";
+
+int Report(const absl::Status& status) {
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "leeway: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+int Report(const absl::StatusOr<Json>& federation, const std::string& out) {
+  if (!federation.ok()) return Report(federation.status());
+  std::fputs(SummaryTable(*federation).c_str(), stdout);
+  std::printf("written to  %s\n", out.c_str());
+  return 0;
+}
+
+// Runs one command and stores its exit code. The libraries below do not throw
+// by design; memory can still run out, and paths can still be unreadable.
+std::function<void()> Guarded(int* exit_code, std::function<int()> command) {
+  return [exit_code, command = std::move(command)] {
+    try {
+      *exit_code = command();
+    } catch (const std::exception& error) {
+      *exit_code = Report(absl::InternalError(error.what()));
+    }
+  };
+}
+
+void AddWriterOptions(CLI::App& command, WriterOptions& options, bool shape) {
+  command.add_option("--out", options.out, "directory to write; must not exist")
+      ->required()
+      ->type_name("DIR");
+  command
+      .add_option("--min-samples", options.min_samples,
+                  "leave out clients with fewer training samples")
+      ->capture_default_str();
+  if (!shape) return;
+  command.add_option("--classes", options.classes, "labels must be below this (default: as found)");
+  command.add_option("--shape", options.shape, "shape of one sample of x, as in 28,28")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+}
+
+void AddSequenceOptions(CLI::App& command, SequenceOptions& options, const char* vocabulary) {
+  command.add_option("--sequence", options.length, "tokens in a row")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command.add_option("--vocabulary", options.vocabulary, vocabulary)->capture_default_str();
+  command.add_flag("!--truncate", options.split,
+                   "only the first row of a long text (default: several rows)");
+}
+
+// Adds `name` with its own options; `run` is called with them.
+template <typename Options>
+CLI::App* AddCommand(CLI::App& parent, const char* name, const char* help, int* exit_code,
+                     std::shared_ptr<Options> options,
+                     absl::StatusOr<Json> (*run)(const Options&)) {
+  CLI::App* command = parent.add_subcommand(name, help);
+  command->callback(
+      Guarded(exit_code, [options, run] { return Report(run(*options), options->writer.out); }));
+  return command;
+}
+
+void AddLeaf(CLI::App& parent, int* exit_code) {
+  auto options = std::make_shared<LeafOptions>();
+  CLI::App* command = AddCommand(parent, "leaf", "LEAF JSON files (.json, .json.gz)", exit_code,
+                                 options, ImportLeaf);
+  command
+      ->add_option("source", options->source, "directory with train/ and test/, or with the files")
+      ->required();
+  command->add_option("--test", options->test, "directory of the test files");
+  command->add_option("--tokens", options->vocabulary,
+                      "x are token ids below this (default: x are numbers)");
+  AddWriterOptions(*command, options->writer, /*shape=*/true);
+}
+
+void AddTff(CLI::App& parent, int* exit_code) {
+  auto options = std::make_shared<TffOptions>();
+  options->sequences.length = 80;
+  CLI::App* command =
+      AddCommand(parent, "tff", "TensorFlow Federated HDF5: /examples/CLIENT/FEATURE", exit_code,
+                 options, ImportTff);
+  command->add_option("source", options->source, "file of training data")->required();
+  command->add_option("--test", options->test, "file of test data");
+  command->add_option("--feature", options->feature,
+                      "default: pixels, image, snippets (by character) or tokens (by word)");
+  command->add_option("--label", options->label, "default: label or y");
+  AddSequenceOptions(*command, options->sequences, "most tokens to keep; 0: all");
+  AddWriterOptions(*command, options->writer, /*shape=*/true);
+}
+
+void AddIdx(CLI::App& parent, int* exit_code) {
+  auto options = std::make_shared<IdxOptions>();
+  CLI::App* command =
+      AddCommand(parent, "idx", "IDX images and labels (MNIST), as one client \"all\"", exit_code,
+                 options, ImportIdx);
+  command->add_option("images", options->images, "file of training images")->required();
+  command->add_option("--labels", options->labels, "file of training labels")->required();
+  command->add_option("--test-images", options->test_images, "file of test images");
+  command->add_option("--test-labels", options->test_labels, "file of test labels");
+  AddWriterOptions(*command, options->writer, /*shape=*/true);
+  command->footer(kIdxExample);
+}
+
+void AddCsvColumns(CLI::App& command, CsvOptions& options) {
+  command.add_option("--client-column", options.client_column,
+                     "column that names the client (default: one file per client)");
+  command.add_option("--label", options.label, "column of the label")->required();
+  command.add_option("--columns", options.columns, "names of the columns, when there is no header")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command.add_option("--drop-columns", options.drop_columns, "columns to leave out")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command
+      .add_option("--one-hot", options.one_hot, "columns of categories; the first level is dropped")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command
+      .add_option("--missing", options.missing,
+                  "marks of missing values; rows with one are left out")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->capture_default_str();
+}
+
+void AddCsv(CLI::App& parent, int* exit_code) {
+  auto options = std::make_shared<CsvOptions>();
+  CLI::App* command = AddCommand(parent, "csv", "CSV: a file per client or a client column",
+                                 exit_code, options, ImportCsv);
+  command->add_option("sources", options->sources, "files, or directories of files")->required();
+  AddCsvColumns(*command, *options);
+  command->add_flag("--header,!--no-header", options->header, "the first row names the columns");
+  command->add_option("--delimiter", options->delimiter, "between cells")->capture_default_str();
+  command->add_option("--strip-prefix", options->strip_prefix, "taken off file names");
+  command->add_option("--label-positive-above", options->label_positive_above,
+                      "the label becomes 1 above this value, else 0");
+  command->add_flag("--regression", options->regression, "keep the label a real number");
+  command->add_option("--scale", options->scale, "number columns: over all training rows")
+      ->check(CLI::IsMember({"none", "standard"}))
+      ->capture_default_str();
+  command->add_option("--test-fraction", options->test_fraction, "rows of each client to test on")
+      ->capture_default_str();
+  command->add_option("--seed", options->seed, "of the choice of test rows")->capture_default_str();
+  AddWriterOptions(*command, options->writer, /*shape=*/true);
+  command->footer(kCsvExample);
+}
+
+void AddText(CLI::App& parent, int* exit_code) {
+  auto options = std::make_shared<TextOptions>();
+  options->sequences.vocabulary = 10000;
+  CLI::App* command = AddCommand(
+      parent, "text", "sentences by user: TSV of user_id, creation_date, type, source_id, tokens",
+      exit_code, options, ImportText);
+  command->add_option("source", options->source, "TSV file, plain or .gz")->required();
+  command->add_option("--min-sentences", options->min_sentences, "leave out users with fewer")
+      ->capture_default_str();
+  command
+      ->add_option("--test-fraction", options->test_fraction,
+                   "of each user's sentences, the last by date")
+      ->capture_default_str();
+  AddSequenceOptions(*command, options->sequences, "most frequent words to keep; 0: all");
+  AddWriterOptions(*command, options->writer, /*shape=*/false);
+}
+
+void AddPartition(CLI::App& parent, int* exit_code) {
+  auto options = std::make_shared<PartitionOptions>();
+  CLI::App* command = AddCommand(parent, "partition", "deal the samples of a federation anew",
+                                 exit_code, options, PartitionFederation);
+  command->add_option("source", options->source, "federation directory")->required();
+  command->add_option("--by", options->by, "the rule")
+      ->check(CLI::IsMember({"iid", "dirichlet", "shards", "size", "natural", "shuffle"}))
+      ->capture_default_str();
+  command->add_option("--clients", options->clients, "number of clients to make");
+  command->add_option("--alpha", options->alpha, "dirichlet: small is uneven")
+      ->capture_default_str();
+  command->add_option("--shards-per-client", options->shards_per_client, "shards")
+      ->capture_default_str();
+  command->add_option("--sigma", options->sigma, "size: of the log of the sizes")
+      ->capture_default_str();
+  command->add_option("--seed", options->seed, "of all choices")->capture_default_str();
+  AddWriterOptions(*command, options->writer, /*shape=*/false);
+  command->footer(
+      "iid: equal sizes at random. dirichlet: each class in Dirichlet(alpha) shares.\n"
+      "shards: sorted by label, cut, dealt. size: at random in log-normal sizes.\n"
+      "natural: clients stay whole. shuffle: at random, every client keeps its sizes.");
+}
+
+void AddDescribe(CLI::App& parent, int* exit_code) {
+  struct Options {
+    std::string root;
+    bool json = false;
+    bool check = false;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* command = parent.add_subcommand("describe", "print the summary of a federation");
+  command->add_option("directory", options->root, "federation directory")->required();
+  command->add_flag("--json", options->json, "as JSON");
+  command->add_flag("--check", options->check, "read all labels and token ids and check them");
+  command->callback(Guarded(exit_code, [options] {
+    const absl::StatusOr<Json> federation = DescribeFederation(options->root, options->check);
+    if (!federation.ok()) return Report(federation.status());
+    const std::string text = options->json ? federation->dump(1) + "\n" : SummaryTable(*federation);
+    std::fputs(text.c_str(), stdout);
+    return 0;
+  }));
+}
+
+}  // namespace
+
+void AddImportCommands(CLI::App& data, int* exit_code) {
+  CLI::App* import = data.add_subcommand("import", "turn data files into one directory per client");
+  import->require_subcommand(1);
+  AddLeaf(*import, exit_code);
+  AddTff(*import, exit_code);
+  AddIdx(*import, exit_code);
+  AddCsv(*import, exit_code);
+  AddText(*import, exit_code);
+  AddPartition(data, exit_code);
+  AddDescribe(data, exit_code);
+}
+
+}  // namespace leeway

@@ -1,0 +1,17 @@
+// The part of `leeway data` that deals with files people bring: import,
+// partition and describe.
+#ifndef LEEWAY_CLIENT_IMPORT_COMMAND_H_
+#define LEEWAY_CLIENT_IMPORT_COMMAND_H_
+
+#include "CLI/CLI.hpp"
+
+namespace leeway {
+
+// Adds the subcommands to `data`. Their callbacks set *exit_code (0 or 1), print
+// errors to stderr as "leeway: ..." and throw nothing. `exit_code` must live
+// until `data` has been parsed.
+void AddImportCommands(CLI::App& data, int* exit_code);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_CLIENT_IMPORT_COMMAND_H_

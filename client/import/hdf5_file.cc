@@ -1,0 +1,201 @@
+#include "client/import/hdf5_file.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "client/import/client_name.h"
+#include "common/status.h"
+
+namespace leeway {
+namespace {
+
+// Against shapes in corrupt files that no memory could hold.
+constexpr uint64_t kMostBytes = uint64_t{1} << 34;
+
+// The innermost message of HDF5's error stack.
+std::string LastError() {
+  std::string message;
+  const auto visit = [](unsigned, const H5E_error2_t* error, void* text) -> herr_t {
+    if (error->desc != nullptr) *static_cast<std::string*>(text) = error->desc;
+    return 0;
+  };
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, visit, &message);
+  H5Eclear2(H5E_DEFAULT);
+  return message.empty() ? "HDF5 error" : message;
+}
+
+absl::Status Corrupt(const std::string& what) {
+  return absl::DataLossError(
+      absl::StrCat(what, ": ", LastError(), "; the file is damaged or no HDF5 file"));
+}
+
+absl::StatusOr<std::vector<std::string>> LinkNames(hid_t group, const std::string& where) {
+  std::vector<std::string> names;
+  const auto visit = [](hid_t, const char* name, const H5L_info_t*, void* list) -> herr_t {
+    static_cast<std::vector<std::string>*>(list)->emplace_back(name);
+    return 0;
+  };
+  hsize_t start = 0;
+  if (H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, &start, visit, &names) < 0) {
+    return Corrupt(where);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string Where(const std::string& path, const std::string& client, const std::string& feature) {
+  return absl::StrCat(path, ": client ", Printable(client), ": ", feature);
+}
+
+std::string Unpadded(absl::string_view text, H5T_str_t padding) {
+  if (padding == H5T_STR_NULLTERM) return std::string(text.substr(0, text.find('\0')));
+  const size_t last = text.find_last_not_of(padding == H5T_STR_SPACEPAD ? ' ' : '\0');
+  return std::string(text.substr(0, last == absl::string_view::npos ? 0 : last + 1));
+}
+
+}  // namespace
+
+absl::StatusOr<Hdf5File> Hdf5File::Open(const std::string& path) {
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+  if (!std::filesystem::exists(path)) {
+    return absl::NotFoundError(absl::StrCat(path, ": no such file"));
+  }
+  Hdf5File file;
+  file.path_ = path;
+  file.file_ = Hdf5Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
+  if (!file.file_.ok()) return Corrupt(path);
+  file.examples_ = Hdf5Handle(H5Gopen2(file.file_.get(), "examples", H5P_DEFAULT), H5Gclose);
+  if (!file.examples_.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": has no group /examples; expected TFF's /examples/<client>/<feature>"));
+  }
+  return file;
+}
+
+absl::StatusOr<std::vector<std::string>> Hdf5File::Clients() const {
+  return LinkNames(examples_.get(), path_ + ": /examples");
+}
+
+absl::StatusOr<Hdf5Handle> Hdf5File::OpenClient(const std::string& client) const {
+  // "./": a name that starts with '/' would mean the root.
+  Hdf5Handle group(H5Gopen2(examples_.get(), ("./" + client).c_str(), H5P_DEFAULT), H5Gclose);
+  if (!group.ok()) return Corrupt(absl::StrCat(path_, ": client ", Printable(client)));
+  return group;
+}
+
+absl::StatusOr<std::string> Hdf5File::FindFeature(const std::string& client,
+                                                  const std::vector<std::string>& names) const {
+  LEEWAY_ASSIGN_OR_RETURN(Hdf5Handle group, OpenClient(client));
+  LEEWAY_ASSIGN_OR_RETURN(std::vector<std::string> found, LinkNames(group.get(), path_));
+  for (const std::string& name : names) {
+    if (std::binary_search(found.begin(), found.end(), name)) return name;
+  }
+  return absl::NotFoundError(absl::StrCat(
+      path_, ": client ", Printable(client), ": has none of ", absl::StrJoin(names, ", "),
+      "; it has ", absl::StrJoin(found, ", "), ": choose with --feature and --label"));
+}
+
+absl::StatusOr<Hdf5File::Feature> Hdf5File::OpenFeature(const std::string& client,
+                                                        const std::string& feature) const {
+  const std::string where = Where(path_, client, feature);
+  LEEWAY_ASSIGN_OR_RETURN(Hdf5Handle group, OpenClient(client));
+  Feature opened;
+  opened.data = Hdf5Handle(H5Dopen2(group.get(), feature.c_str(), H5P_DEFAULT), H5Dclose);
+  if (!opened.data.ok()) return Corrupt(where);
+  opened.type = Hdf5Handle(H5Dget_type(opened.data.get()), H5Tclose);
+  const Hdf5Handle space(H5Dget_space(opened.data.get()), H5Sclose);
+  if (!opened.type.ok() || !space.ok()) return Corrupt(where);
+  const H5T_class_t type = H5Tget_class(opened.type.get());
+  if (type != H5T_FLOAT && type != H5T_INTEGER && type != H5T_STRING) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": holds neither numbers nor strings"));
+  }
+  opened.kind = type == H5T_FLOAT     ? Kind::kReal
+                : type == H5T_INTEGER ? Kind::kInteger
+                                      : Kind::kText;
+  const int rank = H5Sget_simple_extent_ndims(space.get());
+  if (rank < 1) return absl::InvalidArgumentError(absl::StrCat(where, ": is not an array"));
+  std::vector<hsize_t> shape(static_cast<size_t>(rank));
+  H5Sget_simple_extent_dims(space.get(), shape.data(), nullptr);
+  opened.values = 1;
+  for (hsize_t dimension : shape) {
+    opened.shape.push_back(dimension);
+    const uint64_t size = 8 + H5Tget_size(opened.type.get());
+    if (__builtin_mul_overflow(opened.values, dimension, &opened.values) ||
+        opened.values > kMostBytes / size) {
+      return absl::InvalidArgumentError(absl::StrCat(where, ": is larger than 16 GiB"));
+    }
+  }
+  return opened;
+}
+
+absl::StatusOr<Hdf5File::Kind> Hdf5File::FeatureKind(const std::string& client,
+                                                     const std::string& feature) const {
+  LEEWAY_ASSIGN_OR_RETURN(Feature opened, OpenFeature(client, feature));
+  return opened.kind;
+}
+
+absl::StatusOr<Hdf5File::Numbers> Hdf5File::ReadReals(const std::string& client,
+                                                      const std::string& feature) const {
+  LEEWAY_ASSIGN_OR_RETURN(Feature opened, OpenFeature(client, feature));
+  const std::string where = Where(path_, client, feature);
+  if (opened.kind == Kind::kText) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": holds strings, expected numbers"));
+  }
+  Numbers numbers{std::move(opened.shape), opened.kind, std::vector<float>(opened.values), {}};
+  if (opened.values > 0 && H5Dread(opened.data.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL,
+                                   H5P_DEFAULT, numbers.reals.data()) < 0) {
+    return Corrupt(where);
+  }
+  return numbers;
+}
+
+absl::StatusOr<Hdf5File::Numbers> Hdf5File::ReadIntegers(const std::string& client,
+                                                         const std::string& feature) const {
+  LEEWAY_ASSIGN_OR_RETURN(Feature opened, OpenFeature(client, feature));
+  const std::string where = Where(path_, client, feature);
+  if (opened.kind != Kind::kInteger) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": expected integers"));
+  }
+  Numbers numbers{std::move(opened.shape), opened.kind, {}, std::vector<int64_t>(opened.values)};
+  if (opened.values > 0 && H5Dread(opened.data.get(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL,
+                                   H5P_DEFAULT, numbers.integers.data()) < 0) {
+    return Corrupt(where);
+  }
+  return numbers;
+}
+
+absl::StatusOr<std::vector<std::string>> Hdf5File::ReadStrings(const std::string& client,
+                                                               const std::string& feature) const {
+  LEEWAY_ASSIGN_OR_RETURN(Feature opened, OpenFeature(client, feature));
+  const std::string where = Where(path_, client, feature);
+  if (opened.kind != Kind::kText) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": expected strings"));
+  }
+  std::vector<std::string> strings;
+  if (opened.values == 0) return strings;
+  const hid_t data = opened.data.get();
+  const hid_t type = opened.type.get();
+  if (H5Tis_variable_str(type) > 0) {
+    std::vector<char*> pointers(opened.values, nullptr);
+    const Hdf5Handle space(H5Dget_space(data), H5Sclose);
+    if (H5Dread(data, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, pointers.data()) < 0) {
+      return Corrupt(where);
+    }
+    for (const char* text : pointers) strings.emplace_back(text == nullptr ? "" : text);
+    H5Dvlen_reclaim(type, space.get(), H5P_DEFAULT, pointers.data());
+    return strings;
+  }
+  const size_t size = H5Tget_size(type);
+  std::string bytes(opened.values * size, '\0');
+  if (H5Dread(data, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) < 0) return Corrupt(where);
+  const H5T_str_t padding = H5Tget_strpad(type);
+  for (uint64_t i = 0; i < opened.values; ++i) {
+    strings.push_back(Unpadded(absl::string_view(bytes).substr(i * size, size), padding));
+  }
+  return strings;
+}
+
+}  // namespace leeway

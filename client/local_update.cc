@@ -1,0 +1,295 @@
+#include "client/local_update.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/curvature.h"
+#include "common/status.h"
+
+namespace leeway {
+namespace {
+
+// How a task's steps apply to a client with this many examples.
+struct Plan {
+  bool full_batch = true;
+  uint64_t batch_size = 0;
+  uint64_t rule_steps = 0;         // what the rule says: h of the displacement
+  uint64_t steps = 0;              // what the asked-for vectors need
+  std::vector<uint64_t> drift_at;  // h of each drift vector, increasing
+};
+
+absl::StatusOr<uint64_t> StepsOf(const v1::LocalRule& rule, uint64_t examples, uint64_t batch) {
+  if (rule.steps() > 0 && rule.epochs() > 0) {
+    return absl::InvalidArgumentError(absl::StrCat("rule.steps is ", rule.steps(),
+                                                   " and rule.epochs is ", rule.epochs(),
+                                                   ": give one of them"));
+  }
+  if (rule.steps() > 0) return rule.steps();
+  return rule.epochs() * ((examples + batch - 1) / batch);
+}
+
+// A single 0 stands for the last step; otherwise strictly increasing.
+absl::StatusOr<std::vector<uint64_t>> DriftAt(const v1::Task& task, uint64_t steps) {
+  std::vector<uint64_t> at(task.drift_steps().begin(), task.drift_steps().end());
+  if (at.size() == 1 && at[0] == 0) at[0] = steps;
+  uint64_t before = 0;
+  for (uint64_t h : at) {
+    if (h <= before || h > steps) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("task.drift_steps is {", absl::StrJoin(task.drift_steps(), ", "),
+                       "}: give increasing numbers from 1 to the ", steps,
+                       " steps of this client, or a single 0"));
+    }
+    before = h;
+  }
+  return at;
+}
+
+absl::StatusOr<Plan> MakePlan(const v1::Task& task, uint64_t examples) {
+  const v1::LocalRule& rule = task.rule();
+  const bool moves = task.displacement() || task.drift_steps_size() > 0;
+  const double step_size = rule.step_size();
+  if ((moves || task.full_step()) && !(std::isfinite(step_size) && step_size > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rule.step_size is ", step_size, ": give a positive number"));
+  }
+  Plan plan;
+  // A batch of everything is the full batch: no need to shuffle and gather it,
+  // and its first step is then exactly full_step.
+  plan.full_batch = rule.batch_size() == 0 || rule.batch_size() >= examples;
+  plan.batch_size = plan.full_batch ? examples : rule.batch_size();
+  if (!moves) return plan;
+  LEEWAY_ASSIGN_OR_RETURN(plan.rule_steps, StepsOf(rule, examples, plan.batch_size));
+  if (plan.rule_steps == 0) {
+    return absl::InvalidArgumentError(
+        "rule.steps and rule.epochs are 0: give one of them to move at all");
+  }
+  LEEWAY_ASSIGN_OR_RETURN(plan.drift_at, DriftAt(task, plan.rule_steps));
+  plan.steps = task.displacement() ? plan.rule_steps : plan.drift_at.back();
+  return plan;
+}
+
+// Cuts passes over the rows 0 .. examples-1 into batches.
+class Batches {
+ public:
+  Batches(const Plan& plan, uint64_t examples, Rng rng)
+      : batch_size_(plan.batch_size), rng_(rng), order_(plan.full_batch ? 0 : examples) {
+    std::iota(order_.begin(), order_.end(), 0u);
+    next_ = order_.size();
+  }
+
+  absl::Span<const uint32_t> Next() {
+    if (next_ == order_.size()) {
+      rng_.Shuffle(order_);
+      next_ = 0;
+    }
+    const size_t begin = next_;
+    next_ = std::min<size_t>(begin + batch_size_, order_.size());
+    return absl::MakeConstSpan(order_).subspan(begin, next_ - begin);
+  }
+
+ private:
+  const uint64_t batch_size_;
+  Rng rng_;
+  std::vector<uint32_t> order_;
+  size_t next_;
+};
+
+// One client's work on one task.
+template <typename T>
+class Trajectory {
+ public:
+  Trajectory(Objective<T>& objective, const v1::Task& task, const Plan& plan,
+             ConstVectorRef<T> start, Rng rng)
+      : objective_(objective),
+        task_(task),
+        layout_(task),
+        plan_(plan),
+        step_size_(static_cast<T>(task.rule().step_size())),
+        start_(start),
+        first_{plan.full_batch, Batches(plan, objective.examples(), rng), {}} {
+    if (layout_.first_variance < 0 || plan.full_batch) return;
+    others_.reserve(task.repeats());
+    others_.push_back({true, Batches(plan, 0, rng), {}});
+    for (uint32_t r = 1; r < task.repeats(); ++r) {
+      const Rng own(rng.Next64(), r, 0, Purpose::kBatchOrder);
+      others_.push_back({false, Batches(plan, objective.examples(), own), {}});
+    }
+  }
+
+  absl::StatusOr<ClientReport<T>> Run() {
+    report_.weight = task_.weighting() == v1::EXAMPLES ? objective_.examples() : 1;
+    report_.scalars.resize(layout_.scalars);
+    const auto dimension = static_cast<size_t>(start_.size());
+    report_.vectors.resize(layout_.Shape(task_, dimension).vectors * dimension);
+    if (!start_.allFinite()) {
+      return absl::InvalidArgumentError(
+          "the model to start from is not finite: restart from an earlier one with a lower "
+          "step_size");
+    }
+    if (layout_.loss >= 0) {
+      Start();
+      LEEWAY_RETURN_IF_ERROR(Move());
+    }
+    if (task_.evaluate()) Test();
+    LEEWAY_RETURN_IF_ERROR(Curvature());
+    for (double scalar : report_.scalars) {
+      if (!std::isfinite(scalar)) return NotFinite("a reported sum", 0);
+    }
+    return std::move(report_);
+  }
+
+ private:
+  // A local model on its way, as displacement from the start.
+  struct Path {
+    bool full_batch;
+    Batches batches;
+    Vector<T> u;
+  };
+
+  absl::Status Curvature() {
+    if (!task_.hessian() && task_.count() == v1::QUANTITY_UNSPECIFIED) return absl::OkStatus();
+    if constexpr (std::is_same_v<T, double>) {
+      return ReportCurvature(objective_, task_, layout_, start_,
+                             absl::MakeSpan(report_.vectors), absl::MakeSpan(report_.scalars));
+    }
+    return absl::UnimplementedError("curvature is measured for convex models only");
+  }
+
+  // Loss and gradient over all examples at the start.
+  void Start() {
+    gradient_.resize(start_.size());
+    const double loss = objective_.Evaluate(start_, {}, gradient_);
+    Scalar(layout_.loss) = loss;
+    Scalar(layout_.loss_squared) = loss * loss;
+    full_step_ = step_size_ * gradient_;
+    if (layout_.full_step >= 0) {
+      Scalar(layout_.gradient_squared) = gradient_.template cast<double>().squaredNorm();
+      Report(layout_.full_step) = full_step_;
+    }
+  }
+
+  absl::Status Move() {
+    first_.u = Vector<T>::Zero(start_.size());
+    for (Path& path : others_) path.u = first_.u;
+    size_t drift = 0;
+    for (uint64_t h = 1; h <= plan_.steps; ++h) {
+      Step(h, first_);
+      if (!first_.u.allFinite()) return NotFinite("the displacement", h);
+      for (Path& path : others_) Step(h, path);
+      if (drift < plan_.drift_at.size() && plan_.drift_at[drift] == h) {
+        Drift(drift, h);
+        Spread(drift++, h);
+      }
+    }
+    if (layout_.displacement >= 0) Report(layout_.displacement) = first_.u;
+    return absl::OkStatus();
+  }
+
+  // u^(h) = u^(h-1) + step_size * gradient at w - u^(h-1)
+  void Step(uint64_t h, Path& path) {
+    if (path.full_batch && h == 1) {
+      path.u = full_step_;
+      return;
+    }
+    local_ = start_ - path.u;
+    if (path.full_batch) {
+      objective_.FullGradient(local_, gradient_);
+    } else {
+      objective_.Evaluate(local_, path.batches.Next(), gradient_);
+    }
+    path.u += step_size_ * gradient_;
+  }
+
+  // step_size * B_c^h = full_step - u^h/h, and |B_c^h|^2 of that very vector, so
+  // that Jensen's inequality holds between the reported sums.
+  void Drift(size_t k, uint64_t h) {
+    local_ = full_step_ - first_.u / static_cast<T>(h);
+    const int at = static_cast<int>(k);
+    Report(layout_.first_drift + at) = local_;
+    const double step_size = task_.rule().step_size();
+    const double squared = local_.template cast<double>().squaredNorm() / (step_size * step_size);
+    Scalar(layout_.first_drift_squared + at) = squared;
+    if (layout_.first_weighted_drift_squared >= 0) {
+      Scalar(layout_.first_weighted_drift_squared + at) = Weight() * squared;
+    }
+  }
+
+  // delta_c = (w_GD - E w) / (step_size h) and the variance of the pseudo-gradient,
+  // from R stochastic paths. The squared mean of finitely many overstates
+  // |delta_c|^2 by variance/R. Steps over the whole data set have neither.
+  void Spread(size_t k, uint64_t h) {
+    if (others_.empty()) return;
+    const auto ahead = [this](const Path& path) {  // of gradient descent
+      return Vector<double>((path.u - others_[0].u).template cast<double>());
+    };
+    const double paths = static_cast<double>(others_.size());  // others_[0] is not one, first_ is
+    Vector<double> mean = ahead(first_);
+    for (size_t r = 1; r < others_.size(); ++r) mean += ahead(others_[r]);
+    mean /= paths;
+    double squares = (ahead(first_) - mean).squaredNorm();
+    for (size_t r = 1; r < others_.size(); ++r) squares += (ahead(others_[r]) - mean).squaredNorm();
+    const double variance = squares / (paths - 1);
+    const double length = task_.rule().step_size() * static_cast<double>(h);
+    const int at = static_cast<int>(k);
+    Scalar(layout_.first_iterate_bias + at) =
+        (mean.squaredNorm() - variance / paths) / (length * length);
+    Scalar(layout_.first_variance + at) = Weight() * variance / (length * length);
+  }
+
+  void Test() {
+    const TestResult result = objective_.Test(start_);
+    Scalar(layout_.test_examples) = static_cast<double>(result.examples);
+    Scalar(layout_.test_loss) = result.loss_sum;
+    Scalar(layout_.correct) = static_cast<double>(result.correct);
+  }
+
+  double Weight() const { return static_cast<double>(report_.weight); }
+  double& Scalar(int index) { return report_.scalars[static_cast<size_t>(index)]; }
+
+  Eigen::Map<Vector<T>> Report(int index) {
+    return {report_.vectors.data() + index * start_.size(), start_.size()};
+  }
+
+  absl::Status NotFinite(absl::string_view what, uint64_t h) const {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, " is not finite", h > 0 ? absl::StrCat(" after local step ", h) : "",
+        " with step_size ", task_.rule().step_size(), ": lower step_size, or scale the data"));
+  }
+
+  Objective<T>& objective_;
+  const v1::Task& task_;
+  const ReportLayout layout_;
+  const Plan& plan_;
+  const T step_size_;
+  // A copy in Eigen's own, aligned storage: where vector instructions start,
+  // and with it rounding, does not depend on the caller.
+  const Vector<T> start_;
+  Path first_;                // the one whose displacement and drift are reported
+  std::vector<Path> others_;  // with repeats: gradient descent, then repeats - 1 more
+
+  Vector<T> gradient_;
+  Vector<T> full_step_;
+  Vector<T> local_;  // the local model; at recorded steps, the drift
+  ClientReport<T> report_;
+};
+
+}  // namespace
+
+template <typename T>
+absl::StatusOr<ClientReport<T>> RunTask(Objective<T>& objective, const v1::Task& task,
+                                        ConstVectorRef<T> start, Rng rng) {
+  LEEWAY_ASSIGN_OR_RETURN(const Plan plan, MakePlan(task, objective.examples()));
+  return Trajectory<T>(objective, task, plan, start, rng).Run();
+}
+
+template absl::StatusOr<ClientReport<float>> RunTask<float>(Objective<float>&, const v1::Task&,
+                                                            ConstVectorRef<float>, Rng);
+template absl::StatusOr<ClientReport<double>> RunTask<double>(Objective<double>&, const v1::Task&,
+                                                              ConstVectorRef<double>, Rng);
+
+}  // namespace leeway

@@ -1,0 +1,86 @@
+// leeway-client: hosts one or many clients; their data never leaves it.
+#include <malloc.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/connection.h"
+#include "client/host.h"
+#include "common/process.h"
+#include "common/version.h"
+
+namespace leeway {
+namespace {
+
+struct Flags {
+  std::string server;
+  std::string name;
+  std::vector<std::string> data;
+  size_t threads = 0;
+  double give_up_seconds = 60;
+  bool exit_with_stdin = false;
+};
+
+void Declare(CLI::App& app, Flags& flags) {
+  app.set_version_flag("--version", absl::StrCat("leeway-client ", kVersion));
+  app.add_option("--server", flags.server, "The server's address, host:port or unix:path")
+      ->required();
+  app.add_option("data", flags.data,
+                 "Data directories, one per client: train_x.npy, train_y.npy and, if there is a "
+                 "test part, test_x.npy, test_y.npy. A client's name is its directory's")
+      ->required();
+  app.add_option("--name", flags.name, "Name of this process in the server's log");
+  app.add_option("--threads", flags.threads, "Clients computed at a time; 0: one per core");
+  app.add_option("--give-up", flags.give_up_seconds,
+                 "Seconds without a server after which to give up")
+      ->capture_default_str();
+  app.add_flag("--exit-with-stdin", flags.exit_with_stdin,
+               "Stop when standard input ends (for programs that start clients)");
+  app.footer(
+      "Example:\n"
+      "  leeway-client --server 127.0.0.1:4760 data/client_00 data/client_01\n\n"
+      "Exit code: 0 the run is over, 1 refused or no server, 2 wrong usage or bad data.");
+}
+
+int Fail(int code, const absl::Status& status) {
+  absl::FPrintF(stderr, "leeway-client: %s\n", std::string(status.message()));
+  return code;
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Leeway's client: trains on its own data, sends back model changes.",
+               "leeway-client");
+  Declare(app, flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  // Keep freed update buffers: fresh pages for each would cost more than the work.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  BlockTerminationSignals();
+  OnTermination(flags.exit_with_stdin, [] { _exit(130); });  // a client has nothing to save
+  const size_t threads =
+      flags.threads > 0 ? flags.threads : std::max(1u, std::thread::hardware_concurrency());
+  absl::StatusOr<Host> host = Host::Load(flags.data, threads);
+  if (!host.ok()) return Fail(2, host.status());
+  ConnectionOptions options;
+  options.server = flags.server;
+  options.name = flags.name.empty() ? absl::StrCat("pid ", getpid()) : flags.name;
+  options.give_up = absl::Seconds(flags.give_up_seconds);
+  const absl::Status outcome = TakePart(*host, options);
+  return outcome.ok() ? 0 : Fail(1, outcome);
+}
+
+}  // namespace
+}  // namespace leeway
+
+int main(int argc, char** argv) { return leeway::Main(argc, argv); }

@@ -1,0 +1,54 @@
+// Objective: the loss of one client on its own data, as a function of the model.
+// The only code that sees data. Immutable data, but Evaluate may use scratch
+// space of the object: one thread at a time per objective.
+#ifndef LEEWAY_CLIENT_OBJECTIVE_H_
+#define LEEWAY_CLIENT_OBJECTIVE_H_
+
+#include <cstdint>
+#include <memory>
+#include <variant>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client/dataset.h"
+#include "common/vectors.h"
+#include "proto/run.pb.h"
+
+namespace leeway {
+
+struct TestResult {
+  uint64_t examples = 0;
+  double loss_sum = 0;
+  uint64_t correct = 0;
+};
+
+template <typename T>
+class Objective {
+ public:
+  virtual ~Objective() = default;
+  virtual uint64_t examples() const = 0;
+  // Mean loss over `rows` (all training rows if empty) at w, and its gradient.
+  virtual double Evaluate(ConstVectorRef<T> w, absl::Span<const uint32_t> rows,
+                          VectorRef<T> gradient) = 0;
+  // The full-batch gradient alone, where that is cheaper than Evaluate.
+  virtual void FullGradient(ConstVectorRef<T> w, VectorRef<T> gradient) {
+    Evaluate(w, {}, gradient);
+  }
+  // Step of the central differences that Hessians are taken by; an affine gradient
+  // allows 1, which leaves nothing but rounding.
+  virtual double DifferenceStep() const { return 1e-4; }
+  // Loss (summed) and correct answers on the test part; for regression, correct
+  // is 0. Without a test part, examples is 0.
+  virtual TestResult Test(ConstVectorRef<T> w) = 0;
+};
+
+using AnyObjective =
+    std::variant<std::unique_ptr<Objective<float>>, std::unique_ptr<Objective<double>>>;
+
+// Builds the objective of a model on a client's data. Errors name the client and
+// what does not fit (labels out of range, wrong feature shape, ...).
+absl::StatusOr<AnyObjective> MakeObjective(const v1::Model& model, const Dataset& data);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_CLIENT_OBJECTIVE_H_

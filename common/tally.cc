@@ -1,0 +1,278 @@
+#include "common/tally.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+
+namespace leeway {
+namespace {
+
+constexpr size_t kLimbs = TallyShape::kLimbs;
+using Limbs = std::array<int64_t, kLimbs>;
+constexpr double kTwo32 = 4294967296.0;
+
+// v*x as limbs of 32 bits: value = sum limb_k * 2^(32k - 64). Exact down to
+// 2^-64; what is finer is cut off. False if |v*x| needs more than 2^62.
+bool ToLimbs(double value, Limbs& limbs) {
+  if (!(std::abs(value) < 0x1p62)) return false;
+  double rest = value;
+  for (size_t k = kLimbs; k-- > 0;) {
+    const double unit = std::ldexp(1.0, 32 * static_cast<int>(k) - 64);
+    const double limb = std::trunc(rest / unit);
+    limbs[k] = static_cast<int64_t>(limb);
+    rest -= limb * unit;  // exact: limb*unit holds the leading bits of rest
+  }
+  return true;
+}
+
+// Carries limbs into [0, 2^32), the sign into the top one; true if it is negative.
+bool Carry(Limbs& limbs) {
+  for (size_t k = 0; k + 1 < kLimbs; ++k) {
+    const int64_t carry = limbs[k] >> 32;
+    limbs[k] -= carry * (int64_t{1} << 32);
+    limbs[k + 1] += carry;
+  }
+  return limbs[kLimbs - 1] < 0;
+}
+
+double FromLimbs(const int64_t* in) {
+  Limbs limbs;
+  std::copy(in, in + kLimbs, limbs.begin());
+  const bool negative = Carry(limbs);
+  if (negative) {  // so that all limbs have one sign and nothing cancels
+    for (size_t k = 0; k < kLimbs; ++k) limbs[k] = -in[k];
+    Carry(limbs);
+  }
+  double value = 0;
+  for (size_t k = 0; k < kLimbs; ++k) {
+    value += std::ldexp(static_cast<double>(limbs[k]), 32 * static_cast<int>(k) - 64);
+  }
+  return negative ? -value : value;
+}
+
+// round(y) to int64 for |y| < 2^62 by two additions of a magic number, which
+// (unlike a conversion to int64) vectorises on AVX2. The high part is a multiple
+// of 2^32, so the low part is exact and rounds half to even as rint(y) would.
+constexpr double kMagic = 0x1.8p52;
+inline int64_t RoundToInt(double y) {
+  const double high_biased = y * 0x1p-32 + kMagic;
+  const double high = high_biased - kMagic;
+  const double low_biased = (y - high * kTwo32) + kMagic;
+  const uint64_t high_bits = std::bit_cast<uint64_t>(high_biased) - std::bit_cast<uint64_t>(kMagic);
+  const uint64_t low_bits = std::bit_cast<uint64_t>(low_biased) - std::bit_cast<uint64_t>(kMagic);
+  return static_cast<int64_t>((high_bits << 32) + low_bits);
+}
+
+// Adds sign * round(scale * x) for a block; returns how many values were beyond
+// `limit` (or NaN). The loop has no branch so that it vectorises.
+template <typename T>
+uint64_t FoldBlock(const T* x, size_t n, double scale, T limit, bool negate, int64_t* sum) {
+  uint64_t bad = 0;
+  const uint64_t flip = negate ? ~uint64_t{0} : 0;
+  for (size_t i = 0; i < n; ++i) {
+    bad += !(std::abs(x[i]) <= limit);
+    const auto term = static_cast<uint64_t>(RoundToInt(static_cast<double>(x[i]) * scale));
+    sum[i] = static_cast<int64_t>(static_cast<uint64_t>(sum[i]) + ((term ^ flip) - flip));
+  }
+  return bad;
+}
+
+template <typename T>
+absl::Status DescribeBadValue(const T* x, size_t n, T limit, size_t dimension) {
+  for (size_t i = 0; i < n; ++i) {
+    if (std::abs(x[i]) <= limit) continue;
+    const std::string where =
+        absl::StrCat("vector ", i / dimension, ", coordinate ", i % dimension);
+    if (std::isnan(x[i])) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, " is NaN; lower the step size or check the client's data"));
+    }
+    if (std::isinf(x[i])) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, " is infinite; lower the step size or check the client's data"));
+    }
+    return absl::OutOfRangeError(absl::StrCat(where, " is ", x[i], ", beyond max_update ", limit,
+                                              "; lower the step size or raise max_update"));
+  }
+  return absl::InternalError("no bad value found");
+}
+
+}  // namespace
+
+int FractionBits(double max_update, uint64_t total_weight) {
+  const double bound = max_update * static_cast<double>(std::max<uint64_t>(total_weight, 1));
+  // 2^exponent > bound, so bound * 2^(62 - exponent) < 2^62.
+  return 62 - (std::ilogb(bound) + 1);
+}
+
+Tally::Tally(const TallyShape& shape) : shape_(shape), flat_(shape.flat_size(), 0) {}
+
+template <typename T>
+absl::Status Tally::Add(size_t group, uint64_t weight, absl::Span<const double> scalars,
+                        absl::Span<const T> vectors) {
+  if (group >= shape_.groups) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("group ", group, " does not exist; there are ", shape_.groups));
+  }
+  if (weight < 1 || weight > (uint64_t{1} << 40)) {
+    return absl::InvalidArgumentError(absl::StrCat("weight ", weight, " is not in 1 .. 2^40"));
+  }
+  if (scalars.size() != shape_.scalars) {
+    return absl::InvalidArgumentError(absl::StrCat("report has ", scalars.size(),
+                                                   " scalars, the task asks for ", shape_.scalars));
+  }
+  if (vectors.size() != shape_.vectors * shape_.dimension) {
+    return absl::InvalidArgumentError(absl::StrCat("report has ", vectors.size(),
+                                                   " vector values, the task asks for ",
+                                                   shape_.vectors, " x ", shape_.dimension));
+  }
+  std::vector<Limbs> limbs(scalars.size());
+  for (size_t i = 0; i < scalars.size(); ++i) {
+    if (!std::isfinite(scalars[i]) ||
+        !ToLimbs(scalars[i] * static_cast<double>(weight), limbs[i])) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("scalar ", i, " is ", scalars[i],
+                       ", not a finite number below 2^62; check the client's data"));
+    }
+  }
+
+  int64_t* out = group_begin(group);
+  int64_t* sums = out + 2 + kLimbs * shape_.scalars;
+  const double scale = std::ldexp(static_cast<double>(weight), shape_.fraction_bits);
+  const T limit = static_cast<T>(shape_.max_update);
+  constexpr size_t kBlock = 4096;
+  for (size_t begin = 0; begin < vectors.size(); begin += kBlock) {
+    const size_t n = std::min(kBlock, vectors.size() - begin);
+    if (FoldBlock(vectors.data() + begin, n, scale, limit, false, sums + begin) == 0) continue;
+    // Integer sums undo exactly: take back what was added, this block included.
+    for (size_t undo = 0; undo <= begin; undo += kBlock) {
+      FoldBlock(vectors.data() + undo, std::min(kBlock, vectors.size() - undo), scale, limit, true,
+                sums + undo);
+    }
+    return DescribeBadValue(vectors.data(), vectors.size(), limit, shape_.dimension);
+  }
+  out[0] += 1;
+  out[1] += static_cast<int64_t>(weight);
+  for (size_t i = 0; i < limbs.size(); ++i) {
+    for (size_t k = 0; k < kLimbs; ++k) out[2 + kLimbs * i + k] += limbs[i][k];
+  }
+  return absl::OkStatus();
+}
+
+template absl::Status Tally::Add<float>(size_t, uint64_t, absl::Span<const double>,
+                                        absl::Span<const float>);
+template absl::Status Tally::Add<double>(size_t, uint64_t, absl::Span<const double>,
+                                         absl::Span<const double>);
+
+absl::Status Tally::Merge(const Tally& other) {
+  if (!(other.shape_ == shape_)) {
+    return absl::InvalidArgumentError("tallies of different shapes cannot be merged");
+  }
+  for (size_t i = 0; i < flat_.size(); ++i) flat_[i] += other.flat_[i];
+  return absl::OkStatus();
+}
+
+absl::Status Tally::MergeFlat(absl::Span<const int64_t> flat, uint64_t clients, uint64_t weight) {
+  if (flat.size() != flat_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tally has ", flat.size(), " integers, expected ", flat_.size()));
+  }
+  uint64_t sent_clients = 0;
+  uint64_t sent_weight = 0;
+  const size_t vector_begin = 2 + kLimbs * shape_.scalars;
+  const auto scalar_limit = static_cast<int64_t>(clients << 32);
+  for (size_t g = 0; g < shape_.groups; ++g) {
+    const int64_t* in = flat.data() + g * shape_.group_size();
+    if (in[0] < 0 || in[1] < in[0] || static_cast<uint64_t>(in[1]) > weight) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("group ", g, " claims ", in[0], " clients of weight ", in[1]));
+    }
+    sent_clients += static_cast<uint64_t>(in[0]);
+    sent_weight += static_cast<uint64_t>(in[1]);
+    for (size_t i = 2; i < vector_begin; ++i) {
+      if (in[i] > scalar_limit || in[i] < -scalar_limit) {
+        return absl::OutOfRangeError(absl::StrCat("scalar limb ", i - 2, " is out of range"));
+      }
+    }
+    // Each client's term is at most round(v*R*2^f).
+    const double limit =
+        std::ldexp(shape_.max_update * static_cast<double>(in[1]), shape_.fraction_bits) +
+        static_cast<double>(in[0]);
+    const auto bound = static_cast<int64_t>(limit);
+    uint64_t bad = 0;
+    for (size_t i = vector_begin; i < shape_.group_size(); ++i) {
+      bad += (in[i] > bound) | (in[i] < -bound);
+    }
+    if (bad > 0) {
+      return absl::OutOfRangeError(
+          absl::StrCat(bad, " sums are beyond max_update ", shape_.max_update,
+                       " times the weight; lower the step size or raise max_update"));
+    }
+  }
+  if (sent_clients != clients || sent_weight != weight) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tally holds ", sent_clients, " clients of weight ", sent_weight,
+                     ", its header names ", clients, " clients of weight ", weight));
+  }
+  for (size_t i = 0; i < flat_.size(); ++i) flat_[i] += flat[i];
+  return absl::OkStatus();
+}
+
+uint64_t Tally::clients(size_t group) const { return static_cast<uint64_t>(group_begin(group)[0]); }
+uint64_t Tally::weight(size_t group) const { return static_cast<uint64_t>(group_begin(group)[1]); }
+
+uint64_t Tally::clients() const {
+  uint64_t total = 0;
+  for (size_t g = 0; g < shape_.groups; ++g) total += clients(g);
+  return total;
+}
+
+uint64_t Tally::weight() const {
+  uint64_t total = 0;
+  for (size_t g = 0; g < shape_.groups; ++g) total += weight(g);
+  return total;
+}
+
+double Tally::scalar(size_t group, size_t index) const {
+  return FromLimbs(group_begin(group) + 2 + kLimbs * index);
+}
+
+double Tally::scalar(size_t index) const {
+  Limbs total{};
+  for (size_t g = 0; g < shape_.groups; ++g) {
+    for (size_t k = 0; k < kLimbs; ++k) total[k] += group_begin(g)[2 + kLimbs * index + k];
+  }
+  return FromLimbs(total.data());
+}
+
+Vector<double> Tally::vector(size_t group, size_t index) const {
+  const int64_t* in = group_begin(group) + 2 + kLimbs * shape_.scalars + index * shape_.dimension;
+  const double unit = std::ldexp(1.0, -shape_.fraction_bits);
+  Vector<double> out(static_cast<Eigen::Index>(shape_.dimension));
+  for (size_t i = 0; i < shape_.dimension; ++i) {
+    out[static_cast<Eigen::Index>(i)] = static_cast<double>(in[i]) * unit;
+  }
+  return out;
+}
+
+Vector<double> Tally::vector(size_t index) const {
+  if (shape_.groups == 1) return vector(0, index);
+  // Integers first: the sum over groups has the bits of an ungrouped tally.
+  std::vector<int64_t> total(shape_.dimension, 0);
+  for (size_t g = 0; g < shape_.groups; ++g) {
+    const int64_t* in = group_begin(g) + 2 + kLimbs * shape_.scalars + index * shape_.dimension;
+    for (size_t i = 0; i < shape_.dimension; ++i) total[i] += in[i];
+  }
+  const double unit = std::ldexp(1.0, -shape_.fraction_bits);
+  Vector<double> out(static_cast<Eigen::Index>(shape_.dimension));
+  for (size_t i = 0; i < shape_.dimension; ++i) {
+    out[static_cast<Eigen::Index>(i)] = static_cast<double>(total[i]) * unit;
+  }
+  return out;
+}
+
+}  // namespace leeway

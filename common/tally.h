@@ -1,0 +1,89 @@
+// Tally: the sum of client reports, as integers. A commutative monoid: empty,
+// add a report, merge two. Because integer addition is exact, associative and
+// commutative, the sum has the same bits in whatever order, through whatever
+// processes, it was formed.
+//
+// A vector coordinate x of a client with weight v enters as round(v*x*2^f); a
+// scalar v*x takes four limbs of 32 bits, value = sum limb_k * 2^(32k-64).
+// Tally is a value; it is not thread-safe.
+#ifndef LEEWAY_COMMON_TALLY_H_
+#define LEEWAY_COMMON_TALLY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/vectors.h"
+
+namespace leeway {
+
+// Everything that fixes the meaning of a tally's integers.
+struct TallyShape {
+  size_t dimension = 0;      // coordinates per vector
+  size_t vectors = 0;        // vectors per group
+  size_t scalars = 0;        // scalars per group
+  size_t groups = 1;         // sums kept apart
+  int fraction_bits = 0;     // f
+  double max_update = 256;   // R: largest |x| of a vector coordinate
+
+  // Integers per group: clients, weight, scalars, vectors.
+  size_t group_size() const { return 2 + kLimbs * scalars + vectors * dimension; }
+  size_t flat_size() const { return groups * group_size(); }
+  bool operator==(const TallyShape&) const = default;
+
+  static constexpr size_t kLimbs = 4;
+};
+
+// Largest f such that max_update * total_weight * 2^f < 2^62.
+int FractionBits(double max_update, uint64_t total_weight);
+
+class Tally {
+ public:
+  // An empty tally (all zeros). The default one has no room for anything.
+  Tally() = default;
+  explicit Tally(const TallyShape& shape);
+
+  // Adds one client's report to `group`. T is float or double; `vectors` holds
+  // shape.vectors * shape.dimension values. On any error (NaN, Inf, a value
+  // beyond max_update, a wrong length, weight < 1) the tally is unchanged and
+  // the status names the place.
+  template <typename T>
+  absl::Status Add(size_t group, uint64_t weight, absl::Span<const double> scalars,
+                   absl::Span<const T> vectors);
+
+  // Adds another tally of the same shape.
+  absl::Status Merge(const Tally& other);
+  // Adds the integers of another tally, given flat. Checks them against what
+  // `clients` clients of total weight `weight` can have sent; unchanged on error.
+  absl::Status MergeFlat(absl::Span<const int64_t> flat, uint64_t clients, uint64_t weight);
+
+  const TallyShape& shape() const { return shape_; }
+  // What is sent, masked, merged, reduced.
+  absl::Span<const int64_t> flat() const { return flat_; }
+
+  // The sums, over one group or (without an argument) all groups.
+  uint64_t clients(size_t group) const;
+  uint64_t clients() const;
+  uint64_t weight(size_t group) const;
+  uint64_t weight() const;
+  double scalar(size_t group, size_t index) const;
+  double scalar(size_t index) const;
+  Vector<double> vector(size_t group, size_t index) const;
+  Vector<double> vector(size_t index) const;
+
+ private:
+  int64_t* group_begin(size_t group) { return flat_.data() + group * shape_.group_size(); }
+  const int64_t* group_begin(size_t group) const {
+    return flat_.data() + group * shape_.group_size();
+  }
+
+  TallyShape shape_;
+  std::vector<int64_t> flat_;
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_COMMON_TALLY_H_

@@ -1,0 +1,243 @@
+#include "common/wire.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+#include <grpcpp/support/slice.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "common/digest.h"
+#include "common/status.h"
+
+namespace leeway {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+
+constexpr uint32_t kHeaderTag = WireFormatLite::MakeTag(v1::Part::kHeaderFieldNumber,
+                                                        WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+constexpr uint32_t kDataTag =
+    WireFormatLite::MakeTag(v1::Part::kDataFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+constexpr uint32_t kChunkTag =
+    WireFormatLite::MakeTag(v1::Chunk::kDataFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+
+void AppendTagAndLength(uint32_t tag, size_t length, std::string& out) {
+  uint8_t bytes[16];
+  uint8_t* end = google::protobuf::io::CodedOutputStream::WriteVarint32ToArray(tag, bytes);
+  end = google::protobuf::io::CodedOutputStream::WriteVarint64ToArray(length, end);
+  out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(end - bytes));
+}
+
+bool IsName(absl::string_view id) {
+  if (id.empty() || id.size() > 256) return false;
+  return std::none_of(id.begin(), id.end(),
+                      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
+absl::Status Malformed(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("malformed upload: ", what));
+}
+
+}  // namespace
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+absl::Status CheckJoin(const v1::JoinRequest& request) {
+  if (request.protocol_version() != kProtocolVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("protocol_version is ", request.protocol_version(), ", this server speaks ",
+                     kProtocolVersion, "; install the same Leeway version on both sides"));
+  }
+  if (request.clients().empty()) {
+    return absl::InvalidArgumentError("clients is empty; a process must host at least one client");
+  }
+  std::set<absl::string_view> names;
+  for (const v1::HostedClient& client : request.clients()) {
+    if (!IsName(client.id())) {
+      return absl::InvalidArgumentError(
+          "a client id must be 1 to 256 bytes without control characters");
+    }
+    if (!names.insert(client.id()).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("client '", client.id(), "' is listed twice in one join request"));
+    }
+    if (client.examples() < 1 || client.examples() > (uint64_t{1} << 40)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "client '", client.id(), "' has ", client.examples(), " examples; expected 1 to 2^40"));
+    }
+  }
+  uint64_t features = 1;
+  for (uint64_t side : request.schema().feature_shape()) {
+    if (side < 1 || side > (uint64_t{1} << 32) || features > (uint64_t{1} << 32)) {
+      return absl::InvalidArgumentError("schema.feature_shape has an impossible side");
+    }
+    features *= side;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> PayloadBytes(const TallyShape& shape, v1::Encoding encoding) {
+  switch (encoding) {
+    case v1::FLOAT32:
+      return uint64_t{4} * shape.vectors * shape.dimension;
+    case v1::FLOAT64:
+      return uint64_t{8} * shape.vectors * shape.dimension;
+    case v1::TALLY:
+      return uint64_t{8} * shape.flat_size();
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("encoding ", static_cast<int>(encoding),
+                                                     " is unknown; use FLOAT32, FLOAT64 or TALLY"));
+  }
+}
+
+void Buffer::Free::operator()(std::byte* p) const { std::free(p); }
+
+void Buffer::Resize(size_t size) {
+  if (size > capacity_) {
+    data_.reset();
+    const size_t rounded = (std::max<size_t>(size, 64) + 63) / 64 * 64;
+    auto* p = static_cast<std::byte*>(std::aligned_alloc(64, rounded));
+    if (p == nullptr) throw std::bad_alloc();
+    data_.reset(p);
+    capacity_ = rounded;
+  }
+  size_ = size;
+}
+
+absl::Status ParsePart(const grpc::ByteBuffer& message, PayloadSink& sink) {
+  grpc::ByteBuffer view = message;  // shares the slices
+  grpc::ProtoBufferReader reader(&view);
+  google::protobuf::io::CodedInputStream in(&reader);
+  in.SetTotalBytesLimit(std::numeric_limits<int>::max());
+  while (const uint32_t tag = in.ReadTag()) {
+    if (tag != kHeaderTag && tag != kDataTag) {
+      if (!WireFormatLite::SkipField(&in, tag)) return Malformed("unknown field is cut short");
+      continue;
+    }
+    uint32_t length = 0;
+    if (!in.ReadVarint32(&length)) return Malformed("length is cut short");
+    if (length > message.Length()) return Malformed("a length exceeds its message");
+    if (tag == kHeaderTag) {
+      std::string bytes;
+      if (length > kMaxHeaderBytes) return Malformed("header is too large");
+      if (!in.ReadString(&bytes, static_cast<int>(length))) return Malformed("header is cut short");
+      v1::ReportHeader header;
+      if (!header.ParseFromString(bytes)) return Malformed("header is not a ReportHeader");
+      LEEWAY_RETURN_IF_ERROR(sink.OnHeader(std::move(header)));
+    } else {
+      LEEWAY_ASSIGN_OR_RETURN(std::byte* const room, sink.Room(length));
+      if (!in.ReadRaw(room, static_cast<int>(length))) return Malformed("data is cut short");
+    }
+  }
+  if (!in.ConsumedEntireMessage()) return Malformed("trailing bytes");
+  return absl::OkStatus();
+}
+
+absl::Status CheckHeader(const v1::ReportHeader& header, const TallyShape& shape, bool float64) {
+  if (header.clients().empty()) {
+    if (header.failures().empty()) return absl::InvalidArgumentError("clients is empty");
+    if (header.payload_size() == 0) return absl::OkStatus();
+    return absl::InvalidArgumentError("a report of failures only has no payload");
+  }
+  if (header.encoding() != v1::TALLY) {
+    if (header.clients_size() != 1) {
+      return absl::InvalidArgumentError(
+          "a report of several clients must be sent as a TALLY, their exact sum");
+    }
+    const v1::Encoding own = float64 ? v1::FLOAT64 : v1::FLOAT32;
+    if (header.encoding() != own) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("encoding is ", v1::Encoding_Name(header.encoding()),
+                       ", this run's model is ", v1::Encoding_Name(own)));
+    }
+  }
+  LEEWAY_ASSIGN_OR_RETURN(const uint64_t expected, PayloadBytes(shape, header.encoding()));
+  if (header.payload_size() != expected) {
+    return absl::InvalidArgumentError(absl::StrCat("payload_size is ", header.payload_size(),
+                                                   " bytes, this task's reports have ", expected));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
+                        uint64_t weight, Tally& tally) {
+  const absl::string_view bytes(reinterpret_cast<const char*>(payload.data()), payload.size());
+  if (Xxh3(bytes) != header.payload_hash()) {
+    return absl::DataLossError("payload_hash does not match the payload; send the report again");
+  }
+  if (header.encoding() == v1::TALLY) {
+    const absl::Span<const int64_t> flat(reinterpret_cast<const int64_t*>(payload.data()),
+                                         payload.size() / sizeof(int64_t));
+    return tally.MergeFlat(flat, static_cast<uint64_t>(header.clients_size()), weight);
+  }
+  if (header.weight() != weight) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("weight is ", header.weight(), ", this client is enrolled with ", weight));
+  }
+  const absl::Span<const double> scalars(header.scalars().data(),
+                                         static_cast<size_t>(header.scalars_size()));
+  if (header.encoding() == v1::FLOAT32) {
+    return tally.Add<float>(header.group(), weight, scalars,
+                            {reinterpret_cast<const float*>(payload.data()), payload.size() / 4});
+  }
+  return tally.Add<double>(header.group(), weight, scalars,
+                           {reinterpret_cast<const double*>(payload.data()), payload.size() / 8});
+}
+
+std::vector<grpc::ByteBuffer> EncodeReport(const v1::ReportHeader& header,
+                                           const grpc::Slice& payload) {
+  std::vector<grpc::ByteBuffer> messages;
+  std::string prefix;
+  AppendTagAndLength(kHeaderTag, header.ByteSizeLong(), prefix);
+  header.AppendToString(&prefix);
+  if (payload.size() > kChunkBytes) {
+    // The header goes ahead, so that a server without room for the payload has
+    // read nothing of it yet.
+    const grpc::Slice alone(prefix);
+    messages.emplace_back(&alone, 1);
+    prefix.clear();
+  }
+  size_t sent = 0;
+  do {
+    const size_t size = std::min(kChunkBytes, payload.size() - sent);
+    AppendTagAndLength(kDataTag, size, prefix);
+    const grpc::Slice slices[] = {grpc::Slice(prefix), payload.sub(sent, sent + size)};
+    messages.emplace_back(slices, 2);
+    prefix.clear();
+    sent += size;
+  } while (sent < payload.size());
+  return messages;
+}
+
+absl::StatusOr<size_t> ParseChunk(const grpc::ByteBuffer& message, std::byte* out, size_t room) {
+  grpc::ByteBuffer view = message;  // shares the slices
+  grpc::ProtoBufferReader reader(&view);
+  google::protobuf::io::CodedInputStream in(&reader);
+  uint32_t length = 0;
+  if (in.ReadTag() != kChunkTag || !in.ReadVarint32(&length)) return Malformed("not a Chunk");
+  if (length > room) return Malformed("more bytes than the file has");
+  if (!in.ReadRaw(out, static_cast<int>(length))) return Malformed("chunk is cut short");
+  return length;
+}
+
+grpc::ByteBuffer EncodeChunk(const grpc::Slice& file, size_t begin, size_t size) {
+  std::string prefix;
+  AppendTagAndLength(kChunkTag, size, prefix);
+  const grpc::Slice slices[] = {grpc::Slice(prefix), file.sub(begin, begin + size)};
+  return grpc::ByteBuffer(slices, 2);
+}
+
+}  // namespace leeway

@@ -1,0 +1,90 @@
+// Everything that arrives from outside is checked here, and only here: join
+// requests, report headers, payloads. A refusal is a Status that names the field
+// and the remedy; nothing is added to any sum before its report is complete.
+#ifndef LEEWAY_COMMON_WIRE_H_
+#define LEEWAY_COMMON_WIRE_H_
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+#include <grpcpp/support/status.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/tally.h"
+#include "proto/federation.pb.h"
+
+namespace leeway {
+
+inline constexpr uint32_t kProtocolVersion = 1;
+// Payload and model bytes per message; measured best around 256 KiB to 1 MiB.
+inline constexpr size_t kChunkBytes = size_t{1} << 20;
+// A model file up to this size rides inside the order.
+inline constexpr size_t kInlineModelBytes = size_t{64} << 10;
+inline constexpr size_t kMaxHeaderBytes = size_t{64} << 20;
+
+grpc::Status ToGrpc(const absl::Status& status);
+absl::Status FromGrpc(const grpc::Status& status);
+
+// Version, names, counts and schema of a join request.
+absl::Status CheckJoin(const v1::JoinRequest& request);
+
+// Bytes of a payload in this encoding.
+absl::StatusOr<uint64_t> PayloadBytes(const TallyShape& shape, v1::Encoding encoding);
+
+// A fixed block of memory, aligned for vector loads, kept for reuse.
+class Buffer {
+ public:
+  // At least `size` bytes; contents are undefined afterwards.
+  void Resize(size_t size);
+  std::byte* data() { return data_.get(); }
+  const std::byte* data() const { return data_.get(); }
+  size_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const;
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  size_t size_ = 0;
+  size_t capacity_ = 0;
+};
+
+// Where payload bytes go; asked once the message's header (if any) is known, so
+// that space is only made for reports that are welcome. Returns room for `bytes`
+// bytes or an error that ends the upload.
+class PayloadSink {
+ public:
+  virtual ~PayloadSink() = default;
+  virtual absl::Status OnHeader(v1::ReportHeader header) = 0;
+  virtual absl::StatusOr<std::byte*> Room(size_t bytes) = 0;
+};
+absl::Status ParsePart(const grpc::ByteBuffer& message, PayloadSink& sink);
+
+// Fields of a header that can be checked without knowing the run's state.
+absl::Status CheckHeader(const v1::ReportHeader& header, const TallyShape& shape, bool float64);
+
+// Takes a Chunk message apart and copies its bytes to `out`, which has room for
+// `room`; returns how many there were.
+absl::StatusOr<size_t> ParseChunk(const grpc::ByteBuffer& message, std::byte* out, size_t room);
+
+// Adds a complete payload to the tally. `weight` is the total enrolled weight of
+// the header's clients. Unchanged on error.
+absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
+                        uint64_t weight, Tally& tally);
+
+// Writing side: one message for a small report, else the header and then chunks.
+// The messages share the payload's memory.
+std::vector<grpc::ByteBuffer> EncodeReport(const v1::ReportHeader& header,
+                                           const grpc::Slice& payload);
+// One Chunk message holding a piece of a slice; shares the slice's memory.
+grpc::ByteBuffer EncodeChunk(const grpc::Slice& file, size_t begin, size_t size);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_COMMON_WIRE_H_

@@ -1,0 +1,146 @@
+// Coordinator: who is in the run and how the open round stands. Pure: no clock,
+// threads, files, protobuf or gRPC; time and events are arguments, so that whole
+// fault histories can be simulated in one test process. Not thread-safe.
+//
+// A run first gathers its roster, then opens one round after the other:
+//
+//   gathering --Freeze--> idle --OpenRound--> collecting --CloseRound--> idle ...
+//
+// A client of the open round is
+//   waiting --BeginReport--> folding --EndReport(true)--> reported
+//                                    --EndReport(false)-> waiting
+//   waiting --Fail--> failed
+#ifndef LEEWAY_SERVER_COORDINATOR_H_
+#define LEEWAY_SERVER_COORDINATOR_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+
+namespace leeway {
+
+using SessionId = uint64_t;    // one Join stream; 0 is none
+using ClientIndex = uint32_t;  // position in the frozen roster
+
+struct Enrolment {
+  std::string id;
+  uint64_t examples = 0;
+  uint64_t test_examples = 0;
+};
+
+// Work of the open round for one session: positions in its Join request and, for
+// each, the group its report belongs to.
+struct Assignment {
+  SessionId session = 0;
+  std::vector<uint32_t> clients;
+  std::vector<uint32_t> groups;
+};
+
+struct RoundSpec {
+  uint64_t round = 0;
+  uint32_t attempt = 1;
+  std::vector<ClientIndex> cohort;  // distinct
+  std::vector<uint32_t> groups;     // group of each member; empty: all 0
+  uint32_t minimum = 0;             // reports that make the round count
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+class Coordinator {
+ public:
+  enum class RoundState { kCollecting, kComplete, kShort };
+  enum class ReportState { kFold, kReplay };
+
+  // Waits for `expected` clients. With a roster from an earlier process the run
+  // is frozen from the start.
+  explicit Coordinator(uint32_t expected) : expected_(expected) {}
+  Coordinator(std::vector<Enrolment> roster);
+
+  // ---- membership
+  // A process with these clients has connected. Refuses a client that another
+  // living process hosts, one that is not on the frozen roster, or one whose
+  // data changed. `instance` tells a reconnecting process from a second one: the
+  // same instance takes its clients over from its old session.
+  absl::Status Join(SessionId session, uint64_t instance, std::vector<Enrolment> clients);
+  // The process is gone; its clients keep their place in the open round.
+  void Leave(SessionId session);
+  uint32_t joined() const { return joined_; }
+  uint32_t expected() const { return expected_; }
+  bool ready() const { return frozen_ || joined_ >= expected_; }
+  // Fixes the roster, sorted by name, so that indices do not depend on the order
+  // of arrival.
+  void Freeze();
+  const std::vector<Enrolment>& roster() const { return roster_; }
+
+  // ---- the open round
+  // Opens a round; returns the work of every connected session.
+  std::vector<Assignment> OpenRound(RoundSpec spec);
+  // What a session that (re)joined still has to do in the open round.
+  Assignment WorkFor(SessionId session) const;
+  // A complete upload for these clients has arrived. kFold: add it, then call
+  // EndReport. kReplay: it was counted before. Errors: not sampled, stale round,
+  // future round, other bytes under the same key.
+  absl::StatusOr<ReportState> BeginReport(uint64_t round, uint32_t attempt,
+                                          absl::Span<const std::string> clients, uint64_t digest);
+  // What these roster clients count together: their examples, or 1 each.
+  uint64_t WeightOf(absl::Span<const std::string> clients, bool by_examples) const;
+  void EndReport(absl::Span<const std::string> clients, bool counted);
+  // A waiting member cannot do its task, or what it sent was refused for good: it
+  // loses its place in this round. False if it was not waiting for its report.
+  bool Fail(const std::string& client);
+  // Decided when all have reported or failed, or at the deadline: complete with
+  // at least the minimum of reports, else short. Collecting while reports are
+  // being folded.
+  RoundState State(absl::Time now) const;
+  // Ends the round; returns the members that reported, by index, in order.
+  std::vector<ClientIndex> CloseRound();
+  bool round_open() const { return open_; }
+  const RoundSpec& spec() const { return spec_; }
+  uint32_t reports() const { return reports_; }
+
+ private:
+  enum class MemberState : uint8_t { kWaiting, kFolding, kReported, kFailed };
+  struct Member {
+    MemberState state = MemberState::kWaiting;
+    uint32_t group = 0;
+    uint64_t digest = 0;
+  };
+  struct Place {  // where a roster client is hosted now
+    SessionId session = 0;
+    uint32_t position = 0;
+  };
+  struct Session {
+    uint64_t instance = 0;
+    std::vector<Enrolment> clients;
+    std::vector<ClientIndex> indices;  // after Freeze
+  };
+
+  absl::Status CheckMember(SessionId session, uint64_t instance, const Enrolment& client) const;
+  void Seat(SessionId id, Session& session);
+
+  uint32_t expected_ = 0;
+  uint32_t joined_ = 0;  // distinct clients hosted now
+  bool frozen_ = false;
+  std::vector<Enrolment> roster_;
+  std::vector<Place> places_;  // by roster index
+  absl::flat_hash_map<std::string, ClientIndex> index_;
+  absl::flat_hash_map<std::string, SessionId> holder_;  // while gathering
+  std::map<SessionId, Session> sessions_;
+
+  bool open_ = false;
+  RoundSpec spec_;
+  absl::flat_hash_map<ClientIndex, Member> members_;
+  uint32_t reports_ = 0;
+  uint32_t folding_ = 0;
+  uint32_t failed_ = 0;
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_SERVER_COORDINATOR_H_

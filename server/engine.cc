@@ -1,0 +1,330 @@
+#include "server/engine.h"
+
+#include <google/protobuf/util/message_differencer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/digest.h"
+#include "common/layout.h"
+#include "common/status.h"
+#include "common/wire.h"
+#include "server/config.h"
+#include "server/sampler.h"
+
+namespace leeway {
+namespace {
+
+// A slice over a model's file that keeps the model alive.
+grpc::Slice ShareFile(const ModelPtr& model) {
+  auto* owner = new ModelPtr(model);
+  return grpc::Slice(
+      const_cast<char*>(model->file.data()), model->file.size(),
+      [](void* p) { delete static_cast<ModelPtr*>(p); }, owner);
+}
+
+std::string NewRunId() {
+  std::random_device random;
+  return absl::StrFormat("%08x%08x", random(), random());
+}
+
+}  // namespace
+
+Engine::Engine(Options options) : options_(std::move(options)) {
+  progress_.set_state(v1::GATHERING);
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Open(Options options) {
+  std::unique_ptr<Engine> engine(new Engine(std::move(options)));
+  LEEWAY_ASSIGN_OR_RETURN(engine->store_, Store::Open(engine->options_.state_directory));
+  if (engine->store_->begun()) {
+    LEEWAY_RETURN_IF_ERROR(engine->Resume());
+  } else {
+    absl::MutexLock lock(&engine->mu_);
+    engine->coordinator_.emplace(engine->options_.config.cohort().clients());
+    engine->progress_.set_expected(engine->options_.config.cohort().clients());
+    engine->run_id_ = NewRunId();
+  }
+  return engine;
+}
+
+absl::Status Engine::Resume() {
+  absl::MutexLock lock(&mu_);
+  LEEWAY_ASSIGN_OR_RETURN(const v1::RunConfig config, store_->Config());
+  if (!google::protobuf::util::MessageDifferencer::Equals(config, options_.config)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(options_.state_directory,
+                     " holds a run with another configuration; give that configuration to resume "
+                     "it, or another --state directory to start anew"));
+  }
+  LEEWAY_ASSIGN_OR_RETURN(run_id_, store_->RunId());
+  LEEWAY_ASSIGN_OR_RETURN(schema_, store_->Schema());
+  LEEWAY_ASSIGN_OR_RETURN(const std::vector<StoredClient> stored, store_->Roster());
+  std::vector<Enrolment> roster;
+  roster.reserve(stored.size());
+  for (const StoredClient& c : stored) roster.push_back({c.id, c.examples, c.test_examples});
+  coordinator_.emplace(std::move(roster));
+  LEEWAY_ASSIGN_OR_RETURN(layout_, LayoutOf(options_.config.model(), *schema_));
+  LEEWAY_ASSIGN_OR_RETURN(const ScriptState bytes, store_->Script());
+  v1::ScriptState state;
+  if (!state.ParseFromString(bytes.bytes)) {
+    return absl::DataLossError("the saved state of the run cannot be read");
+  }
+  LEEWAY_ASSIGN_OR_RETURN(
+      script_, Script::Resume(options_.config, *layout_, stored.size(), state,
+                              [this](const std::string& sha) { return store_->LoadModel(sha); }));
+  committed_ = state.round();
+  LEEWAY_ASSIGN_OR_RETURN(const std::vector<v1::Event> events, store_->EventsAfter(0));
+  if (!events.empty()) last_event_ = events.back().sequence();
+  LEEWAY_ASSIGN_OR_RETURN(const v1::RunState run_state, store_->State());
+  LEEWAY_ASSIGN_OR_RETURN(const std::string message, store_->Message());
+  progress_.set_state(run_state);
+  progress_.set_message(message);
+  progress_.set_expected(coordinator_->expected());
+  progress_.set_round(committed_);
+  absl::MutexLock reader_lock(&reader_mu_);
+  LEEWAY_ASSIGN_OR_RETURN(reader_, Store::OpenReadOnly(options_.state_directory));
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Run() {
+  absl::Status outcome = [this] {
+    {
+      absl::MutexLock lock(&mu_);
+      if (progress_.state() == v1::FAILED) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("this run failed earlier: ", progress_.message()));
+      }
+    }
+    LEEWAY_RETURN_IF_ERROR(Gather());
+    return RunRounds();
+  }();
+  return Finish(outcome);
+}
+
+// Waits for the clients and fixes the roster; at once when resuming.
+absl::Status Engine::Gather() {
+  if (script_) return absl::OkStatus();
+  std::vector<StoredClient> roster;
+  ModelLayout layout;
+  v1::DataSchema schema;
+  {
+    absl::MutexLock lock(&mu_);
+    while (!coordinator_->ready() && !stopping_) changed_.Wait(&mu_);
+    if (stopping_) return absl::CancelledError("stopped while waiting for clients");
+    coordinator_->Freeze();
+    for (const Enrolment& e : coordinator_->roster()) {
+      roster.push_back({e.id, e.examples, e.test_examples});
+    }
+    layout = *layout_;
+    schema = *schema_;
+  }
+  script_.emplace(options_.config, layout, roster.size());
+  const std::string models[] = {script_->initial()->file};
+  LEEWAY_RETURN_IF_ERROR(store_->Begin(run_id_, options_.config, schema, roster, models,
+                                       ScriptState{script_->Save().SerializeAsString()}));
+  absl::MutexLock lock(&reader_mu_);
+  LEEWAY_ASSIGN_OR_RETURN(reader_, Store::OpenReadOnly(options_.state_directory));
+  return absl::OkStatus();
+}
+
+absl::Status Engine::RunRounds() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (!script_->done()) progress_.set_state(v1::RUNNING);
+  }
+  while (!script_->done()) {
+    RoundPlan plan = script_->Next();
+    const absl::Time opened = absl::Now();
+    LEEWAY_ASSIGN_OR_RETURN(const Collected collected, Collect(plan));
+    LEEWAY_RETURN_IF_ERROR(Commit(std::move(plan), collected, opened));
+    NotifyObservers();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Engine::Collected> Engine::Collect(const RoundPlan& plan) {
+  const v1::Cohort& rule = options_.config.cohort();
+  const auto population = [this] {
+    absl::MutexLock lock(&mu_);
+    return static_cast<uint32_t>(coordinator_->roster().size());
+  }();
+  for (uint32_t attempt = 1; attempt <= rule.attempts(); ++attempt) {
+    RoundSpec spec;
+    spec.round = plan.record.round();
+    spec.attempt = attempt;
+    spec.cohort =
+        SampleCohort(options_.config.seed(), spec.round, attempt, population, plan.sample);
+    const auto sampled = static_cast<uint32_t>(spec.cohort.size());
+    spec.minimum =
+        rule.minimum_reports() == 0 ? sampled : std::min(rule.minimum_reports(), sampled);
+    spec.deadline = absl::Now() + absl::Seconds(rule.deadline_seconds());
+    OpenRound(plan, std::move(spec));
+    const Coordinator::RoundState state = AwaitRound();
+    absl::MutexLock lock(&mu_);
+    const uint32_t reports = coordinator_->reports();
+    Collected collected{coordinator_->CloseRound(), sampled, attempt};
+    if (state == Coordinator::RoundState::kComplete) return collected;
+    if (stopping_) return absl::CancelledError("stopped");
+    AddEvent("retry", "",
+             absl::StrCat("round ", plan.record.round(), " got ", reports, " of ", sampled,
+                          " reports; trying again"));
+  }
+  absl::MutexLock lock(&mu_);
+  return absl::DeadlineExceededError(absl::StrCat(
+      "round ", plan.record.round(), " did not get enough reports in ", rule.attempts(),
+      " attempts of at most ", rule.deadline_seconds(), " s. ",
+      last_failure_.empty() ? "Check the clients' logs, or change cohort.minimum_reports, "
+                              "cohort.deadline_seconds or cohort.attempts"
+                            : absl::StrCat("Last refusal: ", last_failure_)));
+}
+
+void Engine::OpenRound(const RoundPlan& plan, RoundSpec spec) {
+  v1::Order order;
+  order.set_run_id(run_id_);
+  order.set_round(spec.round);
+  order.set_attempt(spec.attempt);
+  *order.mutable_task() = plan.task;
+  v1::ModelRef& model = *order.mutable_model();
+  model.set_sha256(plan.base->sha256);
+  model.set_size(plan.base->file.size());
+  if (plan.base->file.size() <= kInlineModelBytes) model.set_inline_(plan.base->file);
+
+  std::vector<Assignment> work;
+  {
+    absl::MutexLock lock(&mu_);
+    uint64_t weight = 0;
+    for (const ClientIndex c : spec.cohort) {
+      weight += plan.task.weighting() == v1::EXAMPLES ? coordinator_->roster()[c].examples : 1;
+    }
+    const int bits = FractionBits(plan.task.max_update(), weight);
+    order.mutable_task()->set_fraction_bits(static_cast<uint32_t>(bits));
+    order.set_committed_round(committed_);
+    OpenTask open;
+    open.task = order.task();
+    open.shape = ReportLayout(open.task).Shape(open.task, layout_->size());
+    open.base = plan.base;
+    open.order = grpc::Slice(order.SerializeAsString());
+    open.file = ShareFile(plan.base);
+    {
+      absl::MutexLock fold_lock(&fold_mu_);
+      tally_ = Tally(open.shape);
+    }
+    open_ = std::move(open);
+    progress_.set_phase(plan.record.phase());
+    progress_.set_round(spec.round);
+    progress_.set_round_in_phase(plan.record.round_in_phase());
+    progress_.set_rounds_in_phase(plan.rounds_in_phase);
+    progress_.set_sampled(static_cast<uint32_t>(spec.cohort.size()));
+    for (const Assignment& assignment : coordinator_->OpenRound(std::move(spec))) {
+      SendWork(assignment);
+    }
+  }
+}
+
+void Engine::SendWork(const Assignment& work) {
+  const auto sink = sinks_.find(work.session);
+  if (sink == sinks_.end() || work.clients.empty()) return;
+  v1::Order own;
+  own.mutable_clients()->Add(work.clients.begin(), work.clients.end());
+  if (open_->shape.groups > 1) own.mutable_groups()->Add(work.groups.begin(), work.groups.end());
+  sink->second->Send(open_->order, own);
+}
+
+Coordinator::RoundState Engine::AwaitRound() {
+  while (true) {
+    bool events = false;
+    {
+      absl::MutexLock lock(&mu_);
+      const Coordinator::RoundState state = coordinator_->State(absl::Now());
+      if (state != Coordinator::RoundState::kCollecting) return state;
+      if (stopping_) return Coordinator::RoundState::kShort;
+      if (new_events_.empty()) changed_.WaitWithDeadline(&mu_, coordinator_->spec().deadline);
+      events = !new_events_.empty();
+    }
+    // Between two rounds of a fast run events wait for the commit.
+    if (events && FlushEvents().ok()) NotifyObservers();
+  }
+}
+
+absl::Status Engine::Commit(RoundPlan plan, const Collected& collected, absl::Time opened) {
+  absl::Status absorbed;
+  {
+    absl::MutexLock lock(&fold_mu_);
+    absorbed = script_->Absorb(plan, tally_);
+  }
+  LEEWAY_RETURN_IF_ERROR(FlushEvents());
+  LEEWAY_RETURN_IF_ERROR(absorbed);
+  RoundCommit commit;
+  commit.record = std::move(plan.record);
+  commit.record.set_sampled(collected.sampled);
+  commit.record.set_reports(static_cast<uint32_t>(collected.accepted.size()));
+  commit.record.set_attempts(collected.attempts);
+  commit.record.set_seconds(absl::ToDoubleSeconds(absl::Now() - opened));
+  commit.accepted = collected.accepted;
+  std::vector<std::string> files;
+  const bool trained = commit.record.kind() == v1::TRAIN_ROUND;
+  if (trained) files.push_back(script_->current()->file);
+  // An optimum phase that has just ended leaves its model.
+  const bool found = commit.record.kind() == v1::OPTIMUM_ROUND && script_->optimum() &&
+                     script_->Save().round_in_phase() == 0;
+  if (found) {
+    files.push_back(script_->optimum()->file);
+    commit.names.push_back({"optimum", script_->optimum()->sha256});
+  }
+  commit.models = files;
+  commit.script.bytes = script_->Save().SerializeAsString();
+  LEEWAY_RETURN_IF_ERROR(store_->Commit(commit));
+  absl::MutexLock lock(&mu_);
+  committed_ = commit.record.round();
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Finish(const absl::Status& outcome) {
+  if (absl::IsCancelled(outcome)) {
+    CloseSessions(false, absl::UnavailableError("the server is stopping; it will resume this run"));
+    return outcome;
+  }
+  absl::Status stored = FlushEvents();
+  const v1::RunState state = outcome.ok() ? v1::DONE : v1::FAILED;
+  if (stored.ok() && script_) {
+    std::vector<NamedModel> names;
+    names.push_back({"final", script_->current()->sha256});
+    stored = store_->Finish(state, outcome.message(), names);
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    progress_.set_state(state);
+    progress_.set_message(std::string(outcome.message()));
+  }
+  NotifyObservers();
+  CloseSessions(true, absl::OkStatus());
+  return outcome.ok() ? stored : outcome;
+}
+
+void Engine::CloseSessions(bool finished, const absl::Status& status) {
+  absl::MutexLock lock(&mu_);
+  for (const auto& [session, sink] : sinks_) {
+    if (finished) {
+      v1::Order order;
+      order.set_run_id(run_id_);
+      order.set_finished(true);
+      order.set_committed_round(committed_);
+      sink->Send(grpc::Slice(), order);
+    }
+    sink->Close(status);
+  }
+  stopping_ = true;
+}
+
+void Engine::Stop() {
+  absl::MutexLock lock(&mu_);
+  stopping_ = true;
+  changed_.SignalAll();
+}
+
+}  // namespace leeway

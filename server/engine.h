@@ -1,0 +1,145 @@
+// Engine: a run, from gathering its clients to its last commit. Run() is the one
+// visible round loop; the service's threads call everything else.
+// Thread-safe. Lock order: mu_ before nothing; fold_mu_ is never held with mu_.
+#ifndef LEEWAY_SERVER_ENGINE_H_
+#define LEEWAY_SERVER_ENGINE_H_
+
+#include <grpcpp/support/slice.h>
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "common/model_layout.h"
+#include "common/tally.h"
+#include "proto/federation.pb.h"
+#include "proto/run.pb.h"
+#include "server/coordinator.h"
+#include "server/script.h"
+#include "server/store.h"
+
+namespace leeway {
+
+// A session's order stream, as the engine sees it. Never blocks.
+class OrderSink {
+ public:
+  virtual ~OrderSink() = default;
+  // Sends an order whose common part is already serialized (shared by all
+  // sessions of the round), completed by this session's own fields.
+  virtual void Send(const grpc::Slice& common, const v1::Order& own) = 0;
+  // Ends the stream after what was sent.
+  virtual void Close(const absl::Status& status) = 0;
+};
+
+class Engine {
+ public:
+  struct Options {
+    v1::RunConfig config;         // completed and checked
+    std::string state_directory;  // made if it does not exist
+    // Told of every event as it happens, under a lock: must be quick. Optional.
+    std::function<void(const v1::Event&)> on_event;
+  };
+  // Opens the state directory; resumes the run in it if there is one (its config
+  // must then be the same).
+  static absl::StatusOr<std::unique_ptr<Engine>> Open(Options options);
+
+  // The round loop: returns when the run is done, failed or stopped. Stopped
+  // (Cancelled) leaves a run that the next process resumes.
+  absl::Status Run();
+  void Stop();
+
+  // ---- for the service
+  absl::StatusOr<SessionId> Join(const v1::JoinRequest& request, std::shared_ptr<OrderSink> sink);
+  void Leave(SessionId session);
+  // The file of the open round's model. The slice shares the model's memory.
+  absl::StatusOr<grpc::Slice> FindModel(const std::string& sha256) const;
+  // May this report come? Checked before any payload is read.
+  absl::Status Admit(const v1::ReportHeader& header) const;
+  // A complete report: checks and counts it.
+  absl::StatusOr<v1::Receipt> Submit(const v1::ReportHeader& header,
+                                     absl::Span<const std::byte> payload);
+  // What is new since the given round and event.
+  absl::StatusOr<v1::Observation> Observe(uint64_t after_round, uint64_t after_event) const;
+  // Calls `changed` whenever Observe has news: from any thread; it must neither
+  // block nor (un)subscribe. Returns a function that ends this.
+  std::function<void()> Subscribe(std::function<void()> changed);
+
+ private:
+  struct OpenTask {  // the open round, as uploads need it
+    v1::Task task;
+    TallyShape shape;
+    ModelPtr base;
+    grpc::Slice order;  // common part of its orders, serialized
+    grpc::Slice file;   // the base model's bytes
+  };
+  struct Collected {
+    std::vector<ClientIndex> accepted;
+    uint32_t sampled = 0;
+    uint32_t attempts = 0;
+  };
+
+  explicit Engine(Options options);
+  absl::Status Resume();
+  absl::Status Gather();
+  absl::Status RunRounds();
+  absl::StatusOr<Collected> Collect(const RoundPlan& plan);
+  void OpenRound(const RoundPlan& plan, RoundSpec spec) ABSL_LOCKS_EXCLUDED(mu_);
+  Coordinator::RoundState AwaitRound() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Commit(RoundPlan plan, const Collected& collected, absl::Time opened);
+  absl::Status Finish(const absl::Status& outcome);
+  void SendWork(const Assignment& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckReport(const v1::ReportHeader& header) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddEvent(std::string kind, std::string subject, std::string text)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FailClient(const std::string& client, absl::string_view why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status FlushEvents() ABSL_LOCKS_EXCLUDED(mu_);
+  void NotifyObservers() ABSL_LOCKS_EXCLUDED(mu_, observers_mu_);
+  void CloseSessions(bool finished, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Constant after Open.
+  const Options options_;
+  std::string run_id_;
+
+  // Touched by the thread in Run() only (and Open before it).
+  std::unique_ptr<Store> store_;
+  std::optional<Script> script_;
+
+  mutable absl::Mutex mu_;
+  absl::CondVar changed_ ABSL_GUARDED_BY(mu_);
+  std::optional<Coordinator> coordinator_ ABSL_GUARDED_BY(mu_);
+  std::map<SessionId, std::shared_ptr<OrderSink>> sinks_ ABSL_GUARDED_BY(mu_);
+  SessionId next_session_ ABSL_GUARDED_BY(mu_) = 1;
+  std::optional<v1::DataSchema> schema_ ABSL_GUARDED_BY(mu_);
+  std::optional<ModelLayout> layout_ ABSL_GUARDED_BY(mu_);
+  std::optional<OpenTask> open_ ABSL_GUARDED_BY(mu_);
+  v1::Progress progress_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::Event> new_events_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_event_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t committed_ ABSL_GUARDED_BY(mu_) = 0;
+  std::string last_failure_ ABSL_GUARDED_BY(mu_);  // what a client's refusal said
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+
+  absl::Mutex fold_mu_;
+  Tally tally_ ABSL_GUARDED_BY(fold_mu_);  // of the open round
+
+  mutable absl::Mutex reader_mu_;
+  std::unique_ptr<Store> reader_ ABSL_GUARDED_BY(reader_mu_);  // for observers
+
+  absl::Mutex observers_mu_;
+  uint64_t next_observer_ ABSL_GUARDED_BY(observers_mu_) = 1;
+  std::map<uint64_t, std::function<void()>> observers_ ABSL_GUARDED_BY(observers_mu_);
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_SERVER_ENGINE_H_

@@ -1,0 +1,202 @@
+// The parts of Engine that the service's threads call: membership, uploads,
+// observers. The round loop is in engine.cc.
+#include <google/protobuf/util/message_differencer.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/digest.h"
+#include "common/status.h"
+#include "common/wire.h"
+#include "server/engine.h"
+
+namespace leeway {
+
+absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
+                                       std::shared_ptr<OrderSink> sink) {
+  LEEWAY_RETURN_IF_ERROR(CheckJoin(request));
+  SessionId session = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    if (stopping_) return absl::UnavailableError("the run is over or the server is stopping");
+    LEEWAY_ASSIGN_OR_RETURN(ModelLayout layout,
+                            LayoutOf(options_.config.model(), request.schema()));
+    if (schema_ &&
+        !google::protobuf::util::MessageDifferencer::Equals(*schema_, request.schema())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("data of '", request.clients(0).id(), "' has the shape {",
+                       request.schema().ShortDebugString(), "}, the run's clients have {",
+                       schema_->ShortDebugString(), "}; prepare all clients' data alike"));
+    }
+    std::vector<Enrolment> clients;
+    clients.reserve(static_cast<size_t>(request.clients_size()));
+    for (const v1::HostedClient& c : request.clients()) {
+      clients.push_back({c.id(), c.examples(), c.test_examples()});
+    }
+    session = next_session_++;
+    LEEWAY_RETURN_IF_ERROR(coordinator_->Join(session, request.instance(), std::move(clients)));
+    schema_ = request.schema();
+    layout_ = std::move(layout);
+    v1::Order welcome;
+    welcome.set_run_id(run_id_);
+    welcome.set_committed_round(committed_);
+    *welcome.mutable_welcome()->mutable_model() = options_.config.model();
+    welcome.mutable_welcome()->set_seed(options_.config.seed());
+    sink->Send(grpc::Slice(), welcome);
+    sinks_[session] = std::move(sink);
+    AddEvent(
+        "joined", request.host(),
+        absl::StrCat(request.clients_size(), " client(s), first '", request.clients(0).id(), "'"));
+    if (open_ && coordinator_->round_open()) SendWork(coordinator_->WorkFor(session));
+    progress_.set_joined(coordinator_->joined());
+    changed_.SignalAll();
+  }
+  NotifyObservers();
+  return session;
+}
+
+void Engine::Leave(SessionId session) {
+  absl::MutexLock lock(&mu_);
+  if (sinks_.erase(session) == 0) return;
+  coordinator_->Leave(session);
+  progress_.set_joined(coordinator_->joined());
+  if (!stopping_) AddEvent("left", absl::StrCat("session ", session), "its stream ended");
+  changed_.SignalAll();
+}
+
+absl::StatusOr<grpc::Slice> Engine::FindModel(const std::string& sha256) const {
+  absl::MutexLock lock(&mu_);
+  if (open_ && open_->base->sha256 == sha256) return open_->file;
+  return absl::NotFoundError(
+      absl::StrCat("model ", sha256, " is not served now; wait for the next order"));
+}
+
+absl::Status Engine::CheckReport(const v1::ReportHeader& header) const {
+  if (header.run_id() != run_id_) {
+    return absl::NotFoundError(absl::StrCat("run_id '", header.run_id(),
+                                            "' is unknown here; this server's run is ", run_id_));
+  }
+  if (!open_ || !coordinator_->round_open() || header.round() != coordinator_->spec().round ||
+      header.attempt() != coordinator_->spec().attempt) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("round ", header.round(), " attempt ", header.attempt(),
+                     " is not open; drop this report and wait for the next order"));
+  }
+  if (header.base_sha256() != open_->base->sha256) {
+    return absl::FailedPreconditionError(absl::StrCat("base_sha256 is ", header.base_sha256(),
+                                                      ", this round starts from ",
+                                                      open_->base->sha256, "; fetch that model"));
+  }
+  return CheckHeader(header, open_->shape, layout_->float64);
+}
+
+absl::Status Engine::Admit(const v1::ReportHeader& header) const {
+  absl::MutexLock lock(&mu_);
+  return CheckReport(header);
+}
+
+absl::StatusOr<v1::Receipt> Engine::Submit(const v1::ReportHeader& header,
+                                           absl::Span<const std::byte> payload) {
+  const std::vector<std::string> clients(header.clients().begin(), header.clients().end());
+  const uint64_t digest = Xxh3(header.SerializeAsString());
+  v1::Receipt receipt;
+  receipt.set_round(header.round());
+  uint64_t weight = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    LEEWAY_RETURN_IF_ERROR(CheckReport(header));
+    if (!clients.empty()) {
+      LEEWAY_ASSIGN_OR_RETURN(
+          const Coordinator::ReportState state,
+          coordinator_->BeginReport(header.round(), header.attempt(), clients, digest));
+      if (state == Coordinator::ReportState::kReplay) {
+        receipt.set_replay(true);
+        return receipt;
+      }
+      weight = coordinator_->WeightOf(clients, open_->task.weighting() == v1::EXAMPLES);
+    }
+  }
+  absl::Status folded;
+  if (!clients.empty()) {
+    absl::MutexLock lock(&fold_mu_);
+    folded = FoldReport(header, payload, weight, tally_);
+  }
+  absl::MutexLock lock(&mu_);
+  if (!clients.empty()) coordinator_->EndReport(clients, folded.ok());
+  for (const v1::ClientFailure& failure : header.failures()) {
+    FailClient(failure.client(), failure.message());
+  }
+  // A transfer error may be mended by sending again; a bad value may not.
+  if (!folded.ok() && !absl::IsDataLoss(folded)) {
+    for (const std::string& client : clients) FailClient(client, folded.message());
+  }
+  if (coordinator_->State(absl::Now()) != Coordinator::RoundState::kCollecting) {
+    changed_.SignalAll();
+  }
+  LEEWAY_RETURN_IF_ERROR(folded);
+  return receipt;
+}
+
+void Engine::FailClient(const std::string& client, absl::string_view why) {
+  if (!coordinator_->Fail(client)) return;
+  last_failure_ = absl::StrCat("client '", client, "': ", why);
+  AddEvent("refused", client, std::string(why));
+  changed_.SignalAll();
+}
+
+void Engine::AddEvent(std::string kind, std::string subject, std::string text) {
+  v1::Event event;
+  event.set_sequence(++last_event_);
+  event.set_time(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
+  event.set_kind(std::move(kind));
+  event.set_subject(std::move(subject));
+  event.set_text(std::move(text));
+  if (options_.on_event) options_.on_event(event);
+  new_events_.push_back(std::move(event));
+}
+
+absl::Status Engine::FlushEvents() {
+  std::vector<v1::Event> events;
+  {
+    absl::MutexLock lock(&mu_);
+    events.swap(new_events_);
+  }
+  for (const v1::Event& event : events) LEEWAY_RETURN_IF_ERROR(store_->AddEvent(event));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::Observation> Engine::Observe(uint64_t after_round, uint64_t after_event) const {
+  v1::Observation observation;
+  {
+    absl::MutexLock lock(&mu_);
+    *observation.mutable_progress() = progress_;
+    if (coordinator_->round_open()) {
+      observation.mutable_progress()->set_reports(coordinator_->reports());
+    }
+  }
+  absl::MutexLock lock(&reader_mu_);
+  if (reader_ == nullptr) return observation;
+  LEEWAY_ASSIGN_OR_RETURN(const std::vector<v1::RoundRecord> rounds,
+                          reader_->RoundsAfter(after_round));
+  observation.mutable_rounds()->Add(rounds.begin(), rounds.end());
+  LEEWAY_ASSIGN_OR_RETURN(const std::vector<v1::Event> events, reader_->EventsAfter(after_event));
+  observation.mutable_events()->Add(events.begin(), events.end());
+  return observation;
+}
+
+std::function<void()> Engine::Subscribe(std::function<void()> changed) {
+  absl::MutexLock lock(&observers_mu_);
+  const uint64_t id = next_observer_++;
+  observers_[id] = std::move(changed);
+  return [this, id] {
+    absl::MutexLock inner(&observers_mu_);
+    observers_.erase(id);
+  };
+}
+
+void Engine::NotifyObservers() {
+  // Under observers_mu_, so that an observer that has unsubscribed is not called.
+  absl::MutexLock lock(&observers_mu_);
+  for (const auto& [id, changed] : observers_) changed();
+}
+
+}  // namespace leeway

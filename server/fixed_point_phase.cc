@@ -1,0 +1,92 @@
+// Finds where FedAvg comes to rest for each number of local steps, and measures
+// the loss there: the gap to the optimum is what heterogeneity costs.
+#include <cmath>
+
+#include "common/layout.h"
+#include "common/status.h"
+#include "server/anderson.h"
+#include "server/phase.h"
+
+namespace leeway {
+namespace {
+
+class FixedPointPhase : public PhaseScript {
+ public:
+  FixedPointPhase(const v1::FixedPoint& config, const RunContext& run)
+      : config_(config), search_(ValuesOf(run.layout, *run.optimum)) {
+    point_ = run.optimum;
+  }
+
+  RoundPlan Next(const RunContext& run, uint64_t) const override {
+    RoundPlan plan;
+    plan.record.set_kind(v1::FIXED_POINT_ROUND);
+    plan.record.set_server_rate(1);
+    v1::LocalRule& rule = *plan.task.mutable_rule();
+    rule.set_steps(config_.steps(static_cast<int>(index_)));
+    // One step size for all, as for a probe: the largest H decides.
+    rule.set_step_size(run.StepSize(config_.step_size(), *config_.steps().rbegin()));
+    plan.task.set_displacement(true);
+    plan.base = point_;
+    return plan;
+  }
+
+  absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t,
+                              RunContext& run) override {
+    ++rounds_;
+    const ReportLayout layout(plan.task);
+    const Vector<double> residual = -tally.vector(static_cast<size_t>(layout.displacement)) /
+                                    static_cast<double>(tally.weight());
+    const double norm =
+        residual.norm() / (plan.task.rule().step_size() * plan.task.rule().steps());
+    if (norm > config_.tolerance() && rounds_ < config_.max_rounds()) {
+      search_.Observe(residual);
+      point_ = MakeModel(run.layout, search_.point());
+      return false;
+    }
+    v1::FixedPointResult& result = *plan.record.mutable_fixed_point();
+    result.set_h(plan.task.rule().steps());
+    result.set_step_size(plan.task.rule().step_size());
+    result.set_loss_gap(plan.record.loss() - run.optimum_loss.value_or(std::nan("")));
+    result.set_loss_standard_error(run.optimum_loss_standard_error);
+    result.set_distance(
+        (ValuesOf(run.layout, *point_) - ValuesOf(run.layout, *run.optimum)).norm());
+    result.set_pseudo_gradient_norm(norm);
+    result.set_rounds(rounds_);
+    result.set_model_sha256(point_->sha256);
+    // The next one starts here: fixed points of neighbouring H are neighbours.
+    rounds_ = 0;
+    search_ = Anderson(search_.point());
+    return ++index_ >= static_cast<uint32_t>(config_.steps_size());
+  }
+
+  std::vector<double> Save() const override {
+    std::vector<double> out = {static_cast<double>(index_), static_cast<double>(rounds_)};
+    const std::vector<double> search = search_.Save();
+    out.insert(out.end(), search.begin(), search.end());
+    return out;
+  }
+  absl::Status Restore(const std::vector<double>& state, const RunContext& run) override {
+    if (state.size() < 2) return absl::DataLossError("saved fixed-point state is cut short");
+    index_ = static_cast<uint32_t>(state[0]);
+    rounds_ = static_cast<uint32_t>(state[1]);
+    LEEWAY_RETURN_IF_ERROR(search_.Restore({state.begin() + 2, state.end()}));
+    point_ = MakeModel(run.layout, search_.point());
+    return absl::OkStatus();
+  }
+
+ private:
+  v1::FixedPoint config_;
+  Anderson search_;
+  ModelPtr point_;       // where the map is applied next
+  uint32_t index_ = 0;   // into config_.steps
+  uint32_t rounds_ = 0;  // spent on this number of steps
+};
+
+}  // namespace
+
+std::unique_ptr<PhaseScript> MakeFixedPointPhase(const v1::FixedPoint& config,
+                                                 const RunContext& run) {
+  return std::make_unique<FixedPointPhase>(config, run);
+}
+
+}  // namespace leeway

@@ -1,0 +1,150 @@
+// leeway-server: holds the global model, samples clients, adds up their reports.
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "common/process.h"
+#include "common/status.h"
+#include "common/version.h"
+#include "server/config.h"
+#include "server/engine.h"
+#include "server/service.h"
+
+namespace leeway {
+namespace {
+
+struct Flags {
+  std::string config;
+  std::string state;
+  std::string listen = "127.0.0.1:4760";
+  std::string address_file;
+  uint32_t clients = 0;
+  bool exit_with_stdin = false;
+};
+
+void Declare(CLI::App& app, Flags& flags) {
+  app.set_version_flag("--version", absl::StrCat("leeway-server ", kVersion));
+  app.add_option("--config", flags.config, "The run: a text proto (see experiments/)")->required();
+  app.add_option("--state", flags.state,
+                 "Directory of the run's records and models; an interrupted run in it is resumed")
+      ->required();
+  app.add_option("--listen", flags.listen, "Address to listen on; port 0 picks a free one")
+      ->capture_default_str();
+  app.add_option("--clients", flags.clients,
+                 "Clients to wait for; overrides cohort.clients of the config");
+  app.add_option("--address-file", flags.address_file,
+                 "Write the address here once the server is ready");
+  app.add_flag("--exit-with-stdin", flags.exit_with_stdin,
+               "Stop when standard input ends (for programs that start a server)");
+  app.footer(
+      "Example:\n"
+      "  leeway-server --config experiments/paper_synthetic.textproto --state out --clients 2\n"
+      "  leeway-client --server 127.0.0.1:4760 data/client_00   # on each client\n\n"
+      "Exit code: 0 the run is done, 1 it failed, 2 wrong usage, 3 stopped before its end.");
+}
+
+absl::Status WriteAddress(const std::string& path, const std::string& address) {
+  if (path.empty()) return absl::OkStatus();
+  const std::string temporary = path + ".new";
+  std::ofstream out(temporary);
+  out << address << "\n";
+  out.close();
+  if (!out || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    return absl::UnavailableError(absl::StrCat("cannot write --address-file ", path));
+  }
+  return absl::OkStatus();
+}
+
+// The bound address, with the port that was chosen.
+std::string BoundAddress(const std::string& listen, int port) {
+  if (listen.rfind("unix:", 0) == 0) return listen;
+  return absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
+}
+
+std::unique_ptr<grpc::Server> StartServer(const std::string& listen, grpc::Service& service,
+                                          int& port) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  // Any message beyond a chunk and its header is an error, not a bigger buffer.
+  builder.SetMaxReceiveMessageSize(80 << 20);
+  // A second server on the same port must fail, not share it.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 20'000);
+  builder.AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1);
+  return builder.BuildAndStart();
+}
+
+void LogEvent(const v1::Event& event) {
+  absl::PrintF("%s %s%s%s: %s\n",
+               absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ",
+                                absl::FromUnixMillis(static_cast<int64_t>(event.time() * 1e3)),
+                                absl::UTCTimeZone()),
+               event.kind(), event.subject().empty() ? "" : " ", event.subject(), event.text());
+  std::fflush(stdout);
+}
+
+absl::Status Serve(const Flags& flags) {
+  LEEWAY_ASSIGN_OR_RETURN(v1::RunConfig config, LoadConfig(flags.config));
+  if (flags.clients > 0) config.mutable_cohort()->set_clients(flags.clients);
+  LEEWAY_RETURN_IF_ERROR(Annotate(CheckClients(config, config.cohort().clients()), flags.config));
+  LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                          Engine::Open({config, flags.state, LogEvent}));
+  const std::unique_ptr<grpc::Service> service = MakeService(*engine);
+  int port = 0;
+  const std::unique_ptr<grpc::Server> server = StartServer(flags.listen, *service, port);
+  if (server == nullptr) {
+    return absl::UnavailableError(absl::StrCat(
+        "cannot listen on ", flags.listen,
+        "; is the port in use? Choose another with --listen, or port 0 for any free one"));
+  }
+  const std::string address = BoundAddress(flags.listen, port);
+  LEEWAY_RETURN_IF_ERROR(WriteAddress(flags.address_file, address));
+  absl::PrintF("leeway-server %s listening on %s, waiting for %d client(s)\n", kVersion, address,
+               config.cohort().clients());
+  std::fflush(stdout);
+  OnTermination(flags.exit_with_stdin, [&engine] { engine->Stop(); });
+  const absl::Status outcome = engine->Run();
+  // Streams end by themselves once told that the run is over.
+  server->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(10)));
+  return outcome;
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Leeway's server: one run of federated training, with its drift measured.",
+               "leeway-server");
+  Declare(app, flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  BlockTerminationSignals();
+  const absl::Status outcome = Serve(flags);
+  if (outcome.ok()) return 0;
+  absl::FPrintF(stderr, "leeway-server: %s\n", std::string(outcome.message()));
+  if (absl::IsCancelled(outcome)) return 3;
+  return absl::IsInvalidArgument(outcome) ? 2 : 1;
+}
+
+}  // namespace
+}  // namespace leeway
+
+int main(int argc, char** argv) { return leeway::Main(argc, argv); }

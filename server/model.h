@@ -1,0 +1,32 @@
+// A model as the server holds it: the bytes of its file, shared by everything
+// that reads them (broadcast, store, script). Immutable.
+#ifndef LEEWAY_SERVER_MODEL_H_
+#define LEEWAY_SERVER_MODEL_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/model_layout.h"
+#include "common/vectors.h"
+
+namespace leeway {
+
+struct Model {
+  std::string sha256;  // of file
+  std::string file;    // safetensors
+};
+using ModelPtr = std::shared_ptr<const Model>;
+
+ModelPtr MakeModel(const ModelLayout& layout, const Parameters& parameters);
+// Rounds to the layout's precision.
+ModelPtr MakeModel(const ModelLayout& layout, const Vector<double>& values);
+// Checks the bytes against the layout.
+absl::StatusOr<ModelPtr> ParseModel(const ModelLayout& layout, std::string file);
+
+// The model's values in float64.
+Vector<double> ValuesOf(const ModelLayout& layout, const Model& model);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_SERVER_MODEL_H_

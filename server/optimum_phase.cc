@@ -1,0 +1,66 @@
+// Finds w* by L-BFGS on exact federated gradients.
+#include "common/layout.h"
+#include "common/status.h"
+#include "server/lbfgs.h"
+#include "server/phase.h"
+
+namespace leeway {
+namespace {
+
+class OptimumPhase : public PhaseScript {
+ public:
+  OptimumPhase(const v1::Optimum& config, const RunContext& run)
+      : config_(config), search_(ValuesOf(run.layout, *run.current)) {
+    point_ = MakeModel(run.layout, search_.point());
+  }
+
+  RoundPlan Next(const RunContext&, uint64_t) const override {
+    RoundPlan plan;
+    plan.record.set_kind(v1::OPTIMUM_ROUND);
+    plan.task.mutable_rule()->set_step_size(config_.gradient_scale());
+    plan.task.set_full_step(true);
+    plan.base = point_;
+    return plan;
+  }
+
+  absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t rounds_done,
+                              RunContext& run) override {
+    const ReportLayout layout(plan.task);
+    const double scale = plan.task.rule().step_size() * static_cast<double>(tally.weight());
+    const double before = search_.best_norm();
+    search_.Observe(tally.vector(static_cast<size_t>(layout.full_step)) / scale);
+    if (search_.best_norm() < before) {
+      run.optimum_loss = plan.record.loss();
+      run.optimum_loss_standard_error = plan.record.loss_standard_error();
+    }
+    const bool over =
+        search_.best_norm() <= config_.tolerance() || rounds_done >= config_.max_rounds();
+    if (over) {
+      run.optimum = MakeModel(run.layout, search_.best());
+      run.current = run.optimum;
+    } else {
+      point_ = MakeModel(run.layout, search_.point());
+    }
+    return over;
+  }
+
+  std::vector<double> Save() const override { return search_.Save(); }
+  absl::Status Restore(const std::vector<double>& state, const RunContext& run) override {
+    LEEWAY_RETURN_IF_ERROR(search_.Restore(state));
+    point_ = MakeModel(run.layout, search_.point());
+    return absl::OkStatus();
+  }
+
+ private:
+  v1::Optimum config_;
+  Lbfgs search_;
+  ModelPtr point_;  // the point that the search asks about
+};
+
+}  // namespace
+
+std::unique_ptr<PhaseScript> MakeOptimumPhase(const v1::Optimum& config, const RunContext& run) {
+  return std::make_unique<OptimumPhase>(config, run);
+}
+
+}  // namespace leeway

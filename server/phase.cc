@@ -1,0 +1,48 @@
+#include "server/phase.h"
+
+#include <algorithm>
+
+namespace leeway {
+
+const ModelPtr& RunContext::At(v1::Probe::Point point) const {
+  switch (point) {
+    case v1::Probe::INITIAL:
+      return initial;
+    case v1::Probe::OPTIMUM:
+      return optimum;
+    default:
+      return current;
+  }
+}
+
+double RunContext::StepSize(double configured, uint32_t steps) const {
+  if (configured > 0 || !constants) return configured;
+  // The theory asks it of every client (paper, Theorem 2).
+  const double eta = 1 / constants->largest_client_smoothness();
+  const double convexity = constants->smallest_client_convexity();
+  return convexity > 0 ? std::min(eta, 1 / (convexity * std::max<uint32_t>(steps, 1))) : eta;
+}
+
+absl::Status PhaseScript::Restore(const std::vector<double>& state, const RunContext&) {
+  if (state.empty()) return absl::OkStatus();
+  return absl::DataLossError("saved state of a phase that has none");
+}
+
+std::unique_ptr<PhaseScript> MakePhase(const v1::Phase& phase, RunContext& run) {
+  switch (phase.kind_case()) {
+    case v1::Phase::kOptimum:
+      return MakeOptimumPhase(phase.optimum(), run);
+    case v1::Phase::kProbe:
+      return MakeProbePhase(phase.probe());
+    case v1::Phase::kTrain:
+      return MakeTrainPhase(phase.train(), run);
+    case v1::Phase::kConstants:
+      return MakeConstantsPhase(phase.constants(), run);
+    case v1::Phase::kFixedPoint:
+      return MakeFixedPointPhase(phase.fixed_point(), run);
+    default:
+      return MakeEvaluatePhase(phase.evaluate());
+  }
+}
+
+}  // namespace leeway

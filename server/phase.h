@@ -1,0 +1,78 @@
+// A phase of the script in progress: it asks for rounds, one at a time, and moves
+// on by the sums that come back. Pure: no clock, threads or files. One object
+// lives for one phase. Not thread-safe.
+#ifndef LEEWAY_SERVER_PHASE_H_
+#define LEEWAY_SERVER_PHASE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/model_layout.h"
+#include "common/tally.h"
+#include "proto/federation.pb.h"
+#include "proto/run.pb.h"
+#include "server/model.h"
+
+namespace leeway {
+
+// One round that the script wants.
+struct RoundPlan {
+  v1::RoundRecord record;        // kind, phase, numbers, rates: what is known beforehand
+  v1::Task task;                 // all but fraction_bits, which depends on the cohort
+  uint32_t sample = 0;           // clients to draw; 0: all
+  uint64_t rounds_in_phase = 0;  // 0: not known
+  ModelPtr base;                 // the model to start from
+};
+
+// What phases leave for one another, and what never changes.
+struct RunContext {
+  v1::RunConfig config;
+  ModelLayout layout;
+  uint64_t clients = 0;  // size of the roster
+  ModelPtr initial;
+  ModelPtr current;
+  ModelPtr optimum;  // null before its phase
+  std::optional<v1::ConstantsResult> constants;
+  // F(w*) and its standard error over clients, once measured.
+  std::optional<double> optimum_loss;
+  double optimum_loss_standard_error = 0;
+
+  const ModelPtr& At(v1::Probe::Point point) const;
+  // The configured step size or, if it is 0 (auto), min(1/L, 1/(mu H)).
+  double StepSize(double configured, uint32_t steps) const;
+};
+
+class PhaseScript {
+ public:
+  virtual ~PhaseScript() = default;
+  // The next round, given how many are committed in this phase. A pure function
+  // of the state.
+  virtual RoundPlan Next(const RunContext& run, uint64_t rounds_done) const = 0;
+  // The sums of that round; the measures are in plan.record already. True when
+  // the phase is over.
+  virtual absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t rounds_done,
+                                      RunContext& run) = 0;
+  // State between two rounds, as numbers, and back.
+  virtual std::vector<double> Save() const { return {}; }
+  virtual absl::Status Restore(const std::vector<double>& state, const RunContext& run);
+};
+
+// The phase at the start of its work. May change run.current (train.start).
+std::unique_ptr<PhaseScript> MakePhase(const v1::Phase& phase, RunContext& run);
+
+// One maker per kind; each in a file of its own.
+std::unique_ptr<PhaseScript> MakeOptimumPhase(const v1::Optimum& config, const RunContext& run);
+std::unique_ptr<PhaseScript> MakeProbePhase(const v1::Probe& config);
+std::unique_ptr<PhaseScript> MakeTrainPhase(const v1::Train& config, RunContext& run);
+std::unique_ptr<PhaseScript> MakeEvaluatePhase(const v1::Evaluate& config);
+std::unique_ptr<PhaseScript> MakeConstantsPhase(const v1::Constants& config, const RunContext& run);
+std::unique_ptr<PhaseScript> MakeFixedPointPhase(const v1::FixedPoint& config,
+                                                 const RunContext& run);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_SERVER_PHASE_H_

@@ -1,0 +1,37 @@
+#include "server/sampler.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/container/flat_hash_map.h"
+#include "common/rng.h"
+
+namespace leeway {
+
+std::vector<uint32_t> SampleCohort(uint64_t seed, uint64_t round, uint32_t attempt,
+                                   uint32_t clients, uint32_t size) {
+  std::vector<uint32_t> cohort;
+  if (size == 0 || size >= clients) {
+    cohort.resize(clients);
+    std::iota(cohort.begin(), cohort.end(), 0u);
+    return cohort;
+  }
+  // The first `size` steps of a Fisher-Yates shuffle; `moved` holds the few
+  // positions that differ from the identity.
+  Rng rng(seed, round, attempt, Purpose::kSampleCohort);
+  absl::flat_hash_map<uint32_t, uint32_t> moved;
+  const auto at = [&moved](uint32_t i) {
+    const auto found = moved.find(i);
+    return found == moved.end() ? i : found->second;
+  };
+  cohort.reserve(size);
+  for (uint32_t i = 0; i < size; ++i) {
+    const auto j = static_cast<uint32_t>(i + rng.Below(clients - i));
+    cohort.push_back(at(j));
+    moved[j] = at(i);
+  }
+  std::sort(cohort.begin(), cohort.end());
+  return cohort;
+}
+
+}  // namespace leeway

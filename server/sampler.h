@@ -1,0 +1,20 @@
+// Which clients take part in a round. Stateless: a cohort is a pure function of
+// (seed, round, attempt, number of clients, size), so a restarted server draws
+// the same one.
+#ifndef LEEWAY_SERVER_SAMPLER_H_
+#define LEEWAY_SERVER_SAMPLER_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace leeway {
+
+// `size` distinct clients of 0 .. clients-1, uniform without replacement, in
+// increasing order; all of them if size is 0 or at least `clients`. Time and
+// memory grow with `size`, not with `clients`.
+std::vector<uint32_t> SampleCohort(uint64_t seed, uint64_t round, uint32_t attempt,
+                                   uint32_t clients, uint32_t size);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_SERVER_SAMPLER_H_

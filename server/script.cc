@@ -1,0 +1,117 @@
+#include "server/script.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "common/status.h"
+#include "server/measures.h"
+
+namespace leeway {
+
+Script::Script(v1::RunConfig config, ModelLayout layout, uint64_t clients) {
+  run_.config = std::move(config);
+  run_.layout = std::move(layout);
+  run_.clients = clients;
+  run_.initial = MakeModel(run_.layout, InitialModel(run_.layout, run_.config.seed()));
+  run_.current = run_.initial;
+  EnterPhase();
+}
+
+absl::StatusOr<Script> Script::Resume(
+    v1::RunConfig config, ModelLayout layout, uint64_t clients, const v1::ScriptState& state,
+    const std::function<absl::StatusOr<std::string>(const std::string&)>& load) {
+  Script script(std::move(config), std::move(layout), clients);
+  RunContext& run = script.run_;
+  const auto model = [&](const std::string& sha256) -> absl::StatusOr<ModelPtr> {
+    if (sha256.empty()) return ModelPtr();
+    if (run.initial->sha256 == sha256) return run.initial;
+    LEEWAY_ASSIGN_OR_RETURN(std::string file, load(sha256));
+    return ParseModel(run.layout, std::move(file));
+  };
+  LEEWAY_ASSIGN_OR_RETURN(run.initial, model(state.initial_sha256()));
+  LEEWAY_ASSIGN_OR_RETURN(run.optimum, model(state.optimum_sha256()));
+  LEEWAY_ASSIGN_OR_RETURN(run.current, model(state.current_sha256()));
+  if (state.has_constants()) run.constants = state.constants();
+  if (state.optimum_loss_known()) {
+    run.optimum_loss = state.optimum_loss();
+    run.optimum_loss_standard_error = state.optimum_loss_standard_error();
+  }
+  script.index_ = state.phase();
+  script.round_ = state.round();
+  script.EnterPhase();
+  // Entering a phase may choose its starting model; the saved one is further on.
+  LEEWAY_ASSIGN_OR_RETURN(run.current, model(state.current_sha256()));
+  script.round_in_phase_ = state.round_in_phase();
+  const std::vector<double> numbers(state.optimizer().begin(), state.optimizer().end());
+  if (script.phase_ && state.round_in_phase() > 0) {
+    LEEWAY_RETURN_IF_ERROR(script.phase_->Restore(numbers, run));
+  }
+  return script;
+}
+
+v1::ScriptState Script::Save() const {
+  v1::ScriptState state;
+  state.set_phase(index_);
+  state.set_round_in_phase(round_in_phase_);
+  state.set_round(round_);
+  state.set_initial_sha256(run_.initial->sha256);
+  state.set_current_sha256(run_.current->sha256);
+  if (run_.optimum) state.set_optimum_sha256(run_.optimum->sha256);
+  if (run_.constants) *state.mutable_constants() = *run_.constants;
+  if (run_.optimum_loss) {
+    state.set_optimum_loss_known(true);
+    state.set_optimum_loss(*run_.optimum_loss);
+    state.set_optimum_loss_standard_error(run_.optimum_loss_standard_error);
+  }
+  if (phase_ && round_in_phase_ > 0) {
+    const std::vector<double> numbers = phase_->Save();
+    state.mutable_optimizer()->Add(numbers.begin(), numbers.end());
+  }
+  return state;
+}
+
+void Script::EnterPhase() {
+  round_in_phase_ = 0;
+  phase_.reset();
+  if (index_ >= static_cast<uint32_t>(run_.config.phases_size())) return;
+  phase_ = MakePhase(run_.config.phases(static_cast<int>(index_)), run_);
+}
+
+RoundPlan Script::Next() const {
+  RoundPlan plan = phase_->Next(run_, round_in_phase_);
+  v1::RoundRecord& record = plan.record;
+  record.set_round(round_ + 1);
+  record.set_phase(index_);
+  record.set_round_in_phase(round_in_phase_ + 1);
+  record.set_base_sha256(plan.base->sha256);
+  record.set_step_size(plan.task.rule().step_size());
+  record.set_local_steps(plan.task.rule().steps());
+  record.set_batch_size(plan.task.rule().batch_size());
+  // Test results are pooled over examples, so each client's sums count once.
+  plan.task.set_weighting(plan.task.evaluate() ? v1::UNIFORM : run_.config.weighting());
+  plan.task.set_max_update(run_.config.max_update());
+  if (plan.task.groups() == 0) plan.task.set_groups(1);
+  return plan;
+}
+
+absl::Status Script::Absorb(RoundPlan& plan, const Tally& tally) {
+  FillMeasures(plan.task, tally, run_.clients, plan.record);
+  plan.record.set_distance_squared(std::numeric_limits<double>::quiet_NaN());
+  if (run_.optimum && plan.record.kind() == v1::TRAIN_ROUND) {
+    plan.record.set_distance_squared(
+        (ValuesOf(run_.layout, *plan.base) - ValuesOf(run_.layout, *run_.optimum)).squaredNorm());
+  }
+  ++round_;
+  ++round_in_phase_;
+  LEEWAY_ASSIGN_OR_RETURN(const bool over, phase_->Absorb(plan, tally, round_in_phase_, run_));
+  plan.record.set_model_sha256(plan.record.kind() == v1::TRAIN_ROUND ? run_.current->sha256
+                                                                     : plan.base->sha256);
+  if (over) {
+    ++index_;
+    EnterPhase();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace leeway

@@ -1,0 +1,55 @@
+// Script: what the run does next. It walks the phases of a RunConfig, one after
+// the other. Pure: no clock, threads or files. Not thread-safe.
+#ifndef LEEWAY_SERVER_SCRIPT_H_
+#define LEEWAY_SERVER_SCRIPT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/model_layout.h"
+#include "common/tally.h"
+#include "proto/run.pb.h"
+#include "server/model.h"
+#include "server/phase.h"
+
+namespace leeway {
+
+class Script {
+ public:
+  // At the start of the run. `clients` is the size of the roster.
+  Script(v1::RunConfig config, ModelLayout layout, uint64_t clients);
+  // Where an earlier process stopped; `load` finds model files by sha256.
+  static absl::StatusOr<Script> Resume(
+      v1::RunConfig config, ModelLayout layout, uint64_t clients, const v1::ScriptState& state,
+      const std::function<absl::StatusOr<std::string>(const std::string&)>& load);
+
+  bool done() const { return phase_ == nullptr; }
+  // The next round: a pure function of the state. Not when done().
+  RoundPlan Next() const;
+  // The sums of that round. Completes its record and moves on. An error means
+  // that the run cannot go on (divergence), with the remedy in its message.
+  absl::Status Absorb(RoundPlan& plan, const Tally& tally);
+
+  v1::ScriptState Save() const;
+  // The models with names of their own.
+  const ModelPtr& initial() const { return run_.initial; }
+  const ModelPtr& current() const { return run_.current; }
+  const ModelPtr& optimum() const { return run_.optimum; }  // null before its phase
+
+ private:
+  void EnterPhase();
+
+  RunContext run_;
+  uint32_t index_ = 0;           // of the current phase
+  uint64_t round_in_phase_ = 0;  // committed rounds of this phase
+  uint64_t round_ = 0;           // committed rounds of the run
+  std::unique_ptr<PhaseScript> phase_;  // null when done
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_SERVER_SCRIPT_H_

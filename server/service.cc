@@ -1,0 +1,410 @@
+#include "server/service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <deque>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+#include "common/wire.h"
+#include "proto/federation.grpc.pb.h"
+#include "server/staging.h"
+
+namespace leeway {
+namespace {
+
+using grpc::ByteBuffer;
+using grpc::CallbackServerContext;
+
+// Two uploads can arrive while a third is being folded.
+constexpr size_t kStagingBuffers = 3;
+
+template <typename Message>
+absl::StatusOr<Message> Decode(const ByteBuffer& bytes, absl::string_view what) {
+  ByteBuffer view = bytes;
+  Message message;
+  if (!grpc::SerializationTraits<Message>::Deserialize(&view, &message).ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("request is not a ", what));
+  }
+  return message;
+}
+
+template <typename Message>
+ByteBuffer Encode(const Message& message) {
+  const grpc::Slice slice(message.SerializeAsString());
+  return ByteBuffer(&slice, 1);
+}
+
+// Ends a call at once with a status.
+template <typename Reactor>
+class Refusal : public Reactor {
+ public:
+  explicit Refusal(const absl::Status& status) { this->Finish(ToGrpc(status)); }
+  void OnDone() override { delete this; }
+};
+
+// ---------------------------------------------------------------- Join
+// One session's order stream. The engine holds it as an OrderSink; gRPC calls it
+// as a reactor; it lives until both have let go.
+class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
+                   public OrderSink,
+                   public std::enable_shared_from_this<JoinStream> {
+ public:
+  static JoinStream* Start(Engine& engine, const v1::JoinRequest& request) {
+    auto stream = std::make_shared<JoinStream>(engine);
+    stream->self_ = stream;
+    absl::StatusOr<SessionId> session = engine.Join(request, stream);
+    if (!session.ok()) {
+      stream->Close(session.status());
+    } else {
+      absl::MutexLock lock(&stream->mu_);
+      stream->session_ = *session;
+    }
+    return stream.get();
+  }
+
+  explicit JoinStream(Engine& engine) : engine_(engine) {}
+
+  void Send(const grpc::Slice& common, const v1::Order& own) override {
+    const grpc::Slice slices[] = {common, grpc::Slice(own.SerializeAsString())};
+    absl::MutexLock lock(&mu_);
+    queue_.emplace_back(slices, 2);
+    Pump();
+  }
+
+  void Close(const absl::Status& status) override {
+    absl::MutexLock lock(&mu_);
+    if (!closing_) status_ = ToGrpc(status);
+    closing_ = true;
+    Pump();
+  }
+
+  void OnWriteDone(bool ok) override {
+    absl::MutexLock lock(&mu_);
+    writing_ = false;
+    if (!ok) Abandon();
+    Pump();
+  }
+
+  void OnCancel() override {
+    absl::MutexLock lock(&mu_);
+    Abandon();
+    Pump();
+  }
+
+  void OnDone() override {
+    SessionId session = 0;
+    {
+      absl::MutexLock lock(&mu_);
+      session = session_;
+    }
+    engine_.Leave(session);
+    std::shared_ptr<JoinStream> self = std::move(self_);  // dies here, or with the engine's
+  }
+
+ private:
+  void Abandon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    queue_.clear();
+    closing_ = true;
+  }
+  // Starts the next write, or finishes when there is none and we are closing.
+  void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (writing_ || finished_) return;
+    if (!queue_.empty()) {
+      current_ = std::move(queue_.front());
+      queue_.pop_front();
+      writing_ = true;
+      StartWrite(&current_);
+    } else if (closing_) {
+      finished_ = true;
+      Finish(status_);
+    }
+  }
+
+  Engine& engine_;
+  std::shared_ptr<JoinStream> self_;
+  absl::Mutex mu_;
+  SessionId session_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<ByteBuffer> queue_ ABSL_GUARDED_BY(mu_);
+  ByteBuffer current_;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  grpc::Status status_ ABSL_GUARDED_BY(mu_);
+};
+
+// ---------------------------------------------------------------- Fetch
+class FetchStream : public grpc::ServerWriteReactor<ByteBuffer> {
+ public:
+  FetchStream(grpc::Slice file, uint64_t offset) : file_(std::move(file)), offset_(offset) {
+    Next();
+  }
+  void OnWriteDone(bool ok) override {
+    if (!ok) return Finish(grpc::Status::CANCELLED);
+    Next();
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  void Next() {
+    if (offset_ >= file_.size()) return Finish(grpc::Status::OK);
+    const size_t size = std::min<size_t>(kChunkBytes, file_.size() - offset_);
+    chunk_ = EncodeChunk(file_, offset_, size);
+    offset_ += size;
+    StartWrite(&chunk_);
+  }
+
+  grpc::Slice file_;
+  size_t offset_;
+  ByteBuffer chunk_;
+};
+
+// ---------------------------------------------------------------- Submit
+// Reads reports one after the other. Callbacks of one stream come one at a time,
+// except OnCancel and a granted staging buffer; mu_ orders those.
+class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, public PayloadSink {
+ public:
+  static SubmitStream* Start(Engine& engine, Staging& staging) {
+    auto stream = std::make_shared<SubmitStream>(engine, staging);
+    stream->self_ = stream;
+    stream->StartRead(&stream->in_);
+    return stream.get();
+  }
+
+  SubmitStream(Engine& engine, Staging& staging) : engine_(engine), staging_(staging) {}
+
+  void OnReadDone(bool ok) override {
+    if (ok) return Process();
+    End(header_ ? absl::CancelledError("the upload ended before its report was complete")
+                : absl::OkStatus());
+  }
+  void OnWriteDone(bool ok) override {
+    if (!ok) return End(absl::CancelledError("the stream is gone"));
+    StartRead(&in_);
+  }
+  void OnCancel() override {
+    absl::MutexLock lock(&mu_);
+    cancelled_ = true;
+    // A stream that waits for staging has no read under way that would fail.
+    if (waiting_) FinishOnce(grpc::Status::CANCELLED);
+  }
+  void OnDone() override {
+    if (large_) staging_.Return(std::move(large_));
+    std::shared_ptr<SubmitStream> self = std::move(self_);  // a waiting grant may hold it too
+  }
+
+  // PayloadSink
+  absl::Status OnHeader(v1::ReportHeader header) override {
+    if (header_) {
+      return absl::InvalidArgumentError("a header came before the previous report was complete");
+    }
+    LEEWAY_RETURN_IF_ERROR(engine_.Admit(header));
+    header_ = std::move(header);
+    received_ = 0;
+    if (header_->payload_size() <= kChunkBytes) small_.Resize(header_->payload_size());
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::byte*> Room(size_t bytes) override {
+    if (!header_) return absl::InvalidArgumentError("payload came before a header");
+    if (payload().size() != header_->payload_size()) {
+      return absl::InvalidArgumentError("a large report must send its header in a part of its own");
+    }
+    if (bytes > header_->payload_size() - received_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("payload is longer than payload_size, ", header_->payload_size(), " bytes"));
+    }
+    std::byte* room = payload().data() + received_;
+    received_ += bytes;
+    return room;
+  }
+
+ private:
+  Buffer& payload() { return large_ ? *large_ : small_; }
+
+  void Process() {
+    const absl::Status parsed = ParsePart(in_, *this);
+    in_.Clear();
+    if (!parsed.ok()) return End(parsed);
+    if (!header_) return StartRead(&in_);
+    if (received_ == header_->payload_size()) return Complete();
+    if (payload().size() == header_->payload_size()) return StartRead(&in_);
+    AwaitStaging();
+  }
+
+  // The header of a large report is here; its payload is read when there is room.
+  void AwaitStaging() {
+    std::unique_ptr<Buffer> buffer;
+    {
+      absl::MutexLock lock(&mu_);
+      buffer = staging_.Take(
+          [self = self_](std::unique_ptr<Buffer> later) { self->OnGranted(std::move(later)); });
+      waiting_ = !buffer;
+      if (waiting_ && cancelled_) FinishOnce(grpc::Status::CANCELLED);
+    }
+    if (buffer) ReadInto(std::move(buffer));
+  }
+
+  void OnGranted(std::unique_ptr<Buffer> buffer) {
+    bool gone = false;
+    {
+      absl::MutexLock lock(&mu_);
+      waiting_ = false;
+      gone = finished_;
+    }
+    if (gone) return staging_.Return(std::move(buffer));
+    ReadInto(std::move(buffer));
+  }
+
+  void ReadInto(std::unique_ptr<Buffer> buffer) {
+    buffer->Resize(header_->payload_size());
+    large_ = std::move(buffer);
+    StartRead(&in_);
+  }
+
+  void Complete() {
+    const absl::StatusOr<v1::Receipt> receipt =
+        engine_.Submit(*header_, {payload().data(), payload().size()});
+    header_.reset();
+    if (large_) staging_.Return(std::move(large_));
+    if (!receipt.ok()) return End(receipt.status());
+    out_ = Encode(*receipt);
+    StartWrite(&out_);
+  }
+
+  void End(const absl::Status& status) {
+    absl::MutexLock lock(&mu_);
+    FinishOnce(ToGrpc(status));
+  }
+  void FinishOnce(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (finished_) return;
+    finished_ = true;
+    Finish(status);
+  }
+
+  Engine& engine_;
+  Staging& staging_;
+  std::shared_ptr<SubmitStream> self_;
+  // Touched by one callback at a time.
+  ByteBuffer in_;
+  ByteBuffer out_;
+  std::optional<v1::ReportHeader> header_;
+  Buffer small_;
+  std::unique_ptr<Buffer> large_;
+  size_t received_ = 0;
+
+  absl::Mutex mu_;
+  bool waiting_ ABSL_GUARDED_BY(mu_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+// ---------------------------------------------------------------- Observe
+class ObserveStream : public grpc::ServerWriteReactor<v1::Observation> {
+ public:
+  ObserveStream(Engine& engine, uint64_t after_round) : engine_(engine), round_(after_round) {
+    unsubscribe_ = engine_.Subscribe([this] { OnChange(); });
+    OnChange();
+  }
+  void OnWriteDone(bool ok) override {
+    absl::MutexLock lock(&mu_);
+    writing_ = false;
+    if (!ok || final_) return FinishOnce(ok ? grpc::Status::OK : grpc::Status::CANCELLED);
+    Pump();
+  }
+  void OnCancel() override {
+    absl::MutexLock lock(&mu_);
+    if (!writing_) FinishOnce(grpc::Status::CANCELLED);
+    cancelled_ = true;
+  }
+  void OnDone() override {
+    unsubscribe_();
+    delete this;
+  }
+
+ private:
+  void OnChange() {
+    absl::MutexLock lock(&mu_);
+    changed_ = true;
+    Pump();
+  }
+  // Whatever is new since the last message goes into the next one, so a slow
+  // observer costs nothing but its own delay.
+  void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (writing_ || finished_ || cancelled_ || !changed_) return;
+    changed_ = false;
+    absl::StatusOr<v1::Observation> news = engine_.Observe(round_, event_);
+    if (!news.ok()) return FinishOnce(ToGrpc(news.status()));
+    out_ = *std::move(news);
+    if (!out_.rounds().empty()) round_ = out_.rounds().rbegin()->round();
+    if (!out_.events().empty()) event_ = out_.events().rbegin()->sequence();
+    final_ = out_.progress().state() == v1::DONE || out_.progress().state() == v1::FAILED;
+    writing_ = true;
+    StartWrite(&out_);
+  }
+  void FinishOnce(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (finished_) return;
+    finished_ = true;
+    Finish(status);
+  }
+
+  Engine& engine_;
+  std::function<void()> unsubscribe_;
+  absl::Mutex mu_;
+  uint64_t round_ ABSL_GUARDED_BY(mu_);
+  uint64_t event_ ABSL_GUARDED_BY(mu_) = 0;
+  v1::Observation out_;
+  bool changed_ ABSL_GUARDED_BY(mu_) = false;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool final_ ABSL_GUARDED_BY(mu_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+// Bytes in and out except for Observe: payloads are not copied through messages.
+using Methods = v1::Federation::WithRawCallbackMethod_Join<
+    v1::Federation::WithRawCallbackMethod_Fetch<v1::Federation::WithRawCallbackMethod_Submit<
+        v1::Federation::WithCallbackMethod_Observe<v1::Federation::Service>>>>;
+
+class FederationService : public Methods {
+ public:
+  explicit FederationService(Engine& engine) : engine_(engine), staging_(kStagingBuffers) {}
+
+  grpc::ServerWriteReactor<ByteBuffer>* Join(CallbackServerContext*,
+                                             const ByteBuffer* request) override {
+    absl::StatusOr<v1::JoinRequest> join = Decode<v1::JoinRequest>(*request, "JoinRequest");
+    if (!join.ok()) return new Refusal<grpc::ServerWriteReactor<ByteBuffer>>(join.status());
+    return JoinStream::Start(engine_, *join);
+  }
+
+  grpc::ServerWriteReactor<ByteBuffer>* Fetch(CallbackServerContext*,
+                                              const ByteBuffer* request) override {
+    absl::StatusOr<v1::FetchRequest> fetch = Decode<v1::FetchRequest>(*request, "FetchRequest");
+    if (!fetch.ok()) return new Refusal<grpc::ServerWriteReactor<ByteBuffer>>(fetch.status());
+    absl::StatusOr<grpc::Slice> file = engine_.FindModel(fetch->sha256());
+    if (!file.ok()) return new Refusal<grpc::ServerWriteReactor<ByteBuffer>>(file.status());
+    return new FetchStream(*std::move(file), fetch->offset());
+  }
+
+  grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>* Submit(CallbackServerContext*) override {
+    return SubmitStream::Start(engine_, staging_);
+  }
+
+  grpc::ServerWriteReactor<v1::Observation>* Observe(CallbackServerContext*,
+                                                     const v1::ObserveRequest* request) override {
+    return new ObserveStream(engine_, request->after_round());
+  }
+
+ private:
+  Engine& engine_;
+  Staging staging_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeService(Engine& engine) {
+  return std::make_unique<FederationService>(engine);
+}
+
+}  // namespace leeway

@@ -1,0 +1,64 @@
+// Staging: memory for uploads that are not complete yet. A fixed number of large
+// buffers bounds the server's memory by model size, not by number of clients; an
+// upload that finds none free waits its turn without having been read.
+// Thread-safe.
+#ifndef LEEWAY_SERVER_STAGING_H_
+#define LEEWAY_SERVER_STAGING_H_
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/wire.h"
+
+namespace leeway {
+
+class Staging {
+ public:
+  explicit Staging(size_t buffers) : free_(buffers) {}
+
+  // A buffer, or null after having put `granted` in the queue: it will be given
+  // the next free one, from the thread that returns it. Whoever gets a buffer
+  // must return it.
+  using Granted = std::function<void(std::unique_ptr<Buffer>)>;
+  std::unique_ptr<Buffer> Take(Granted granted) {
+    absl::MutexLock lock(&mu_);
+    if (free_ == 0) {
+      waiting_.push_back(std::move(granted));
+      return nullptr;
+    }
+    --free_;
+    if (kept_.empty()) return std::make_unique<Buffer>();
+    std::unique_ptr<Buffer> buffer = std::move(kept_.back());
+    kept_.pop_back();
+    return buffer;
+  }
+
+  void Return(std::unique_ptr<Buffer> buffer) {
+    Granted granted;
+    {
+      absl::MutexLock lock(&mu_);
+      if (waiting_.empty()) {
+        kept_.push_back(std::move(buffer));
+        ++free_;
+        return;
+      }
+      granted = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    granted(std::move(buffer));
+  }
+
+ private:
+  absl::Mutex mu_;
+  size_t free_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<Buffer>> kept_ ABSL_GUARDED_BY(mu_);
+  std::deque<Granted> waiting_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_SERVER_STAGING_H_

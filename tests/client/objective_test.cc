@@ -1,0 +1,230 @@
+#include "client/objective.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/client/synthetic.h"
+
+namespace leeway {
+namespace {
+
+using ::testing::HasSubstr;
+using testing_data::Array;
+using testing_data::Labels;
+using testing_data::LinearModel;
+using testing_data::Make;
+using testing_data::RandomLabels;
+using testing_data::RandomMatrix;
+using testing_data::RandomVector;
+using testing_data::Regression;
+using testing_data::SoftmaxModel;
+using Index = Eigen::Index;
+
+Dataset Classification(Index n, Index d, uint32_t classes, uint64_t seed) {
+  Dataset data;
+  data.id = "client-7";
+  data.train = {Array(RandomMatrix(n, d, seed)),
+                Labels(RandomLabels(static_cast<size_t>(n), classes, seed))};
+  data.test = DataPart{Array(RandomMatrix(n + 3, d, seed + 1)),
+                       Labels(RandomLabels(static_cast<size_t>(n + 3), classes, seed + 1))};
+  return data;
+}
+
+// Central differences of the loss against the gradient, coordinate by coordinate.
+void ExpectGradientMatches(Objective<double>& objective, const Vector<double>& w,
+                           absl::Span<const uint32_t> rows) {
+  Vector<double> gradient(w.size()), unused(w.size());
+  objective.Evaluate(w, rows, gradient);
+  const double step = 1e-5;
+  for (Index i = 0; i < w.size(); ++i) {
+    Vector<double> above = w, below = w;
+    above[i] += step;
+    below[i] -= step;
+    const double slope =
+        (objective.Evaluate(above, rows, unused) - objective.Evaluate(below, rows, unused)) /
+        (2 * step);
+    EXPECT_NEAR(gradient[i], slope, 1e-7 * std::max(1.0, std::abs(slope))) << i;
+  }
+}
+
+TEST(LinearRegressionTest, GradientMatchesFiniteDifferences) {
+  const std::vector<uint32_t> rows = {3, 0, 11};
+  for (Index n : {12, 40}) {  // with d = 30: without and with the Gram matrix
+    auto objective = Make(LinearModel(0.3), Regression(RandomMatrix(n, 30, 1), RandomVector(n, 2)));
+    ExpectGradientMatches(*objective, RandomVector(30, 3), {});
+    ExpectGradientMatches(*objective, RandomVector(30, 3), rows);
+  }
+}
+
+TEST(LinearRegressionTest, MatchesTheFormula) {
+  const Matrix<double> x = RandomMatrix(25, 4, 1);
+  const Vector<double> y = RandomVector(25, 2), w = RandomVector(4, 3);
+  auto objective = Make(LinearModel(0.5), Regression(x, y));
+  double loss = 0.25 * w.squaredNorm();
+  Vector<double> expected = 0.5 * w;
+  for (Index i = 0; i < 25; ++i) {
+    const double error = x.row(i).dot(w) - y[i];
+    loss += 0.5 * error * error / 25;
+    expected += error * x.row(i).transpose() / 25;
+  }
+  Vector<double> gradient(4);
+  EXPECT_NEAR(objective->Evaluate(w, {}, gradient), loss, 1e-14);
+  EXPECT_NEAR((gradient - expected).norm(), 0, 1e-14);
+  EXPECT_EQ(objective->examples(), 25u);
+}
+
+TEST(LinearRegressionTest, FullGradientIsThatOfEvaluateToTheLastBit) {
+  for (Index n : {12, 40}) {
+    auto objective = Make(LinearModel(0.1), Regression(RandomMatrix(n, 30, 1), RandomVector(n, 2)));
+    const Vector<double> w = RandomVector(30, 3);
+    Vector<double> a(30), b(30);
+    objective->Evaluate(w, {}, a);
+    objective->FullGradient(w, b);
+    EXPECT_EQ(a, b);
+  }
+}
+
+TEST(LinearRegressionTest, LossDoesNotCancelAtAnExactFit) {
+  const Matrix<double> x = RandomMatrix(50, 5, 1);
+  const Vector<double> truth = 1e6 * RandomVector(5, 2);
+  auto objective = Make(LinearModel(), Regression(x, x * truth));
+  Vector<double> gradient(5);
+  const double loss = objective->Evaluate(truth, {}, gradient);
+  EXPECT_GE(loss, 0);
+  EXPECT_LT(loss, 1e-17);  // from w'Aw - 2b'w + y'y it would be about 1e-3
+}
+
+TEST(LinearRegressionTest, TestSumsLossAndCountsNothingCorrect) {
+  Dataset data = Regression(RandomMatrix(6, 2, 1), RandomVector(6, 2));
+  const Vector<double> w = RandomVector(2, 5);
+  EXPECT_EQ(Make(LinearModel(), data)->Test(w).examples, 0u);
+  const Matrix<double> x = RandomMatrix(4, 2, 3);
+  const Vector<double> y = RandomVector(4, 4);
+  data.test = DataPart{Array(x), Array(y)};
+  const TestResult result = Make(LinearModel(), data)->Test(w);
+  EXPECT_EQ(result.examples, 4u);
+  EXPECT_NEAR(result.loss_sum, 0.5 * (x * w - y).squaredNorm(), 1e-14);
+  EXPECT_EQ(result.correct, 0u);
+}
+
+TEST(LinearRegressionTest, TakesIntegerInputsAndTargets) {
+  Dataset data;
+  data.id = "c";
+  data.train = {Array<uint8_t>({2, 1, 2}, {1, 2, 3, 4}), Array<int32_t>({2, 1}, {5, 11})};
+  Vector<double> w(2), gradient(2);
+  w << 1, 2;
+  EXPECT_EQ(Make(LinearModel(), data)->Evaluate(w, {}, gradient), 0);
+}
+
+TEST(SoftmaxRegressionTest, GradientMatchesFiniteDifferences) {
+  auto objective = Make(SoftmaxModel(3, 0.2), Classification(20, 4, 3, 1));
+  const std::vector<uint32_t> rows = {3, 0, 11};
+  ExpectGradientMatches(*objective, RandomVector(15, 3), {});
+  ExpectGradientMatches(*objective, RandomVector(15, 3), rows);
+}
+
+// Loss and answer of one example, straight from the definition.
+std::pair<double, Index> BruteForce(const Vector<double>& w, const Vector<double>& x, int64_t label,
+                                    Index classes) {
+  Vector<double> logits(classes);
+  for (Index k = 0; k < classes; ++k) {
+    logits[k] = w[classes * x.size() + k];
+    for (Index j = 0; j < x.size(); ++j) logits[k] += w[k * x.size() + j] * x[j];
+  }
+  Index answer;
+  logits.maxCoeff(&answer);
+  return {std::log(logits.array().exp().sum()) - logits[label], answer};
+}
+
+TEST(SoftmaxRegressionTest, MatchesBruteForce) {
+  const Index classes = 5, d = 7, n = 31;
+  const Dataset data = Classification(n, d, 5, 1);
+  const Matrix<double> x = RandomMatrix(n, d, 1), test_x = RandomMatrix(n + 3, d, 2);
+  const auto labels = RandomLabels(n, 5, 1), test_labels = RandomLabels(n + 3, 5, 2);
+  const Vector<double> w = RandomVector(classes * (d + 1), 9);
+  auto objective = Make(SoftmaxModel(5, 0.1), data);
+
+  double loss = 0;
+  for (Index i = 0; i < n; ++i) {
+    loss += BruteForce(w, x.row(i), labels[static_cast<size_t>(i)], classes).first;
+  }
+  Vector<double> gradient(w.size());
+  EXPECT_NEAR(objective->Evaluate(w, {}, gradient), loss / n + 0.05 * w.squaredNorm(), 1e-13);
+
+  TestResult expected;
+  for (Index i = 0; i < n + 3; ++i) {
+    const int64_t label = test_labels[static_cast<size_t>(i)];
+    const auto [one, answer] = BruteForce(w, test_x.row(i), label, classes);
+    expected.loss_sum += one;
+    expected.correct += answer == label ? 1 : 0;
+  }
+  const TestResult result = objective->Test(w);
+  EXPECT_EQ(result.examples, static_cast<uint64_t>(n + 3));
+  EXPECT_EQ(result.correct, expected.correct);
+  EXPECT_NEAR(result.loss_sum, expected.loss_sum, 1e-12);
+}
+
+TEST(SoftmaxRegressionTest, BatchesAverageToTheFullBatch) {
+  auto objective = Make(SoftmaxModel(3), Classification(20, 4, 3, 1));
+  const Vector<double> w = RandomVector(15, 3);
+  Vector<double> full(15), part(15), sum = Vector<double>::Zero(15);
+  const double loss = objective->Evaluate(w, {}, full);
+  double losses = 0;
+  for (uint32_t row = 0; row < 20; row += 5) {
+    const std::vector<uint32_t> rows = {row, row + 1, row + 2, row + 3, row + 4};
+    losses += objective->Evaluate(w, rows, part);
+    sum += part;
+  }
+  EXPECT_NEAR(losses / 4, loss, 1e-13);
+  EXPECT_NEAR((sum / 4 - full).norm(), 0, 1e-13);
+}
+
+TEST(SoftmaxRegressionTest, HugeLogitsStayFinite) {
+  auto objective = Make(SoftmaxModel(3), Classification(20, 4, 3, 1));
+  Vector<double> gradient(15);
+  const double loss = objective->Evaluate(1e6 * RandomVector(15, 3), {}, gradient);
+  EXPECT_TRUE(std::isfinite(loss));
+  EXPECT_TRUE(gradient.allFinite());
+}
+
+TEST(SoftmaxRegressionTest, IntegralFloatsAreLabels) {
+  Dataset data = Classification(3, 2, 3, 1);
+  Vector<double> y(3);
+  y << 0, 2, 1;
+  data.train.y = Array(y);
+  EXPECT_TRUE(MakeObjective(SoftmaxModel(3), data).ok());
+}
+
+TEST(MakeObjectiveTest, RefusalsNameTheClientAndTheReason) {
+  Dataset fraction = Classification(3, 2, 3, 1), negative = fraction, large = fraction,
+          test = fraction;
+  Vector<double> y(3);
+  y << 0, 1, 1.5;
+  fraction.train.y = Array(y);
+  negative.train.y = Labels({0, -1, 2});
+  large.train.y = Labels({3, 0, 1});
+  test.test->y = Labels({0, 0, 0, 7, 0, 0});
+  const struct {
+    v1::Model model;
+    const Dataset& data;
+    std::string message;
+  } cases[] = {
+      {SoftmaxModel(3), fraction, "train_y.npy: the label in row 2 (counted from 0) is 1.5"},
+      {SoftmaxModel(3), negative, "row 1 (counted from 0) is -1"},
+      {SoftmaxModel(3), large, "row 0 (counted from 0) is 3, expected an integer from 0 to 2"},
+      {SoftmaxModel(3), test, "test_y.npy: the label in row 3 "},
+      {SoftmaxModel(1), large, "softmax_regression.classes"},
+      {v1::Model(), large, "model.kind"},
+  };
+  for (const auto& c : cases) {
+    const auto objective = MakeObjective(c.model, c.data);
+    EXPECT_EQ(objective.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(objective.status().message(), HasSubstr("client \"client-7\""));
+    EXPECT_THAT(objective.status().message(), HasSubstr(c.message));
+  }
+}
+
+}  // namespace
+}  // namespace leeway

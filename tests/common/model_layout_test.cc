@@ -1,0 +1,138 @@
+#include "common/model_layout.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include "common/layout.h"
+
+namespace leeway {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+template <typename Message>
+Message Proto(const std::string& text) {
+  Message message;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message)) << text;
+  return message;
+}
+
+absl::StatusOr<ModelLayout> Layout(const std::string& model, const std::string& schema) {
+  return LayoutOf(Proto<v1::Model>(model), Proto<v1::DataSchema>(schema));
+}
+
+TEST(ModelLayoutTest, LinearRegressionIsOneVector) {
+  const auto layout = Layout("linear_regression {}", "feature_shape: [ 5, 6 ]");
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  ASSERT_EQ(layout->tensors.size(), 1u);
+  EXPECT_EQ(layout->tensors[0].name, "weight");
+  EXPECT_THAT(layout->tensors[0].shape, ElementsAre(30));
+  EXPECT_TRUE(layout->float64);
+  EXPECT_TRUE(Layout("linear_regression {}", "feature_shape: 5 labels: true").ok());
+}
+
+TEST(ModelLayoutTest, SoftmaxRegressionIsWeightThenBias) {
+  const auto layout =
+      Layout("softmax_regression { classes: 10 }", "feature_shape: [ 28, 28 ] labels: true");
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  ASSERT_EQ(layout->tensors.size(), 2u);
+  EXPECT_EQ(layout->tensors[0].name, "weight");
+  EXPECT_THAT(layout->tensors[0].shape, ElementsAre(10, 784));
+  EXPECT_EQ(layout->tensors[1].name, "bias");
+  EXPECT_THAT(layout->tensors[1].shape, ElementsAre(10));
+  EXPECT_EQ(layout->size(), 7850u);
+}
+
+TEST(ModelLayoutTest, RefusesWhatDoesNotFitByName) {
+  const struct {
+    std::string model, schema, message;
+  } cases[] = {
+      {"", "feature_shape: 3", "model.kind"},
+      {"softmax_regression {}", "feature_shape: 3", "softmax_regression.classes"},
+      {"softmax_regression { classes: 1 }", "feature_shape: 3", "softmax_regression.classes"},
+      {"softmax_regression { classes: 2 l2: -1 }", "feature_shape: 3", "softmax_regression.l2"},
+      {"linear_regression { l2: nan }", "feature_shape: 3", "linear_regression.l2"},
+      {"linear_regression {}", "feature_shape: 0", "feature_shape"},
+      {"linear_regression {}", "feature_shape: [ 4294967296, 4294967296 ]", "feature_shape"},
+      {"softmax_regression { classes: 4294967295 }", "feature_shape: 1000", "classes"},
+  };
+  for (const auto& c : cases) {
+    const auto layout = Layout(c.model, c.schema);
+    EXPECT_EQ(layout.status().code(), absl::StatusCode::kInvalidArgument) << c.model;
+    EXPECT_THAT(layout.status().message(), HasSubstr(c.message));
+  }
+}
+
+TEST(ModelLayoutTest, ConvexModelsStartAtZero) {
+  const auto layout = Layout("softmax_regression { classes: 3 }", "feature_shape: 4");
+  EXPECT_EQ(std::get<Vector<double>>(InitialModel(*layout, 5)), Vector<double>::Zero(15));
+}
+
+TEST(ModelLayoutTest, InitialValuesAreWithinBoundsAndNamedBySeed) {
+  ModelLayout layout;
+  layout.tensors = {{"a", {1000}, 0.5}, {"zero", {10}, 0}, {"b", {1000}, 0.01}};
+  layout.float64 = false;
+  const auto w = std::get<Vector<float>>(InitialModel(layout, 1));
+  EXPECT_LE(w.head(1000).cwiseAbs().maxCoeff(), 0.5f);
+  EXPECT_GT(w.head(1000).cwiseAbs().maxCoeff(), 0.49f);
+  EXPECT_EQ(w.segment(1000, 10), Vector<float>::Zero(10));
+  EXPECT_LE(w.tail(1000).cwiseAbs().maxCoeff(), 0.01f);
+  EXPECT_NEAR(w.head(1000).mean(), 0, 0.05);
+  EXPECT_EQ(w, std::get<Vector<float>>(InitialModel(layout, 1)));
+  EXPECT_NE(w, std::get<Vector<float>>(InitialModel(layout, 2)));
+}
+
+TEST(ReportLayoutTest, OrderIsThatOfTheFields) {
+  const ReportLayout all(
+      Proto<v1::Task>("displacement: true full_step: true drift_steps: [ 1, 5 ] evaluate: true"));
+  EXPECT_EQ(all.displacement, 0);
+  EXPECT_EQ(all.full_step, 1);
+  EXPECT_EQ(all.first_drift, 2);
+  EXPECT_EQ(all.vectors, 4u);
+  EXPECT_EQ(all.loss, 0);
+  EXPECT_EQ(all.loss_squared, 1);
+  EXPECT_EQ(all.gradient_squared, 2);
+  EXPECT_EQ(all.first_drift_squared, 3);
+  EXPECT_EQ(all.test_examples, 5);
+  EXPECT_EQ(all.test_loss, 6);
+  EXPECT_EQ(all.correct, 7);
+  EXPECT_EQ(all.scalars, 8u);
+}
+
+TEST(ReportLayoutTest, WhatIsNotAskedTakesNoPlace) {
+  const ReportLayout step(Proto<v1::Task>("displacement: true"));
+  EXPECT_EQ(step.vectors, 1u);
+  EXPECT_EQ(step.scalars, 2u);
+  EXPECT_EQ(step.full_step, -1);
+  EXPECT_EQ(step.first_drift, -1);
+  EXPECT_EQ(step.gradient_squared, -1);
+  EXPECT_EQ(step.first_drift_squared, -1);
+  EXPECT_EQ(step.test_loss, -1);
+
+  const ReportLayout drift(Proto<v1::Task>("drift_steps: 0"));
+  EXPECT_EQ(drift.first_drift, 0);
+  EXPECT_EQ(drift.first_drift_squared, 2);
+  EXPECT_EQ(drift.scalars, 3u);
+
+  const ReportLayout evaluate(Proto<v1::Task>("evaluate: true"));
+  EXPECT_EQ(evaluate.vectors, 0u);
+  EXPECT_EQ(evaluate.loss, -1);
+  EXPECT_EQ(evaluate.test_examples, 0);
+  EXPECT_EQ(evaluate.scalars, 3u);
+}
+
+TEST(ReportLayoutTest, ShapeComesFromTheTask) {
+  const auto task = Proto<v1::Task>("full_step: true fraction_bits: 40 max_update: 16");
+  const TallyShape shape = ReportLayout(task).Shape(task, 30);
+  EXPECT_EQ(shape.dimension, 30u);
+  EXPECT_EQ(shape.vectors, 1u);
+  EXPECT_EQ(shape.scalars, 3u);
+  EXPECT_EQ(shape.groups, 1u);
+  EXPECT_EQ(shape.fraction_bits, 40);
+  EXPECT_EQ(shape.max_update, 16);
+}
+
+}  // namespace
+}  // namespace leeway

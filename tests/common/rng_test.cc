@@ -1,0 +1,153 @@
+#include "common/rng.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+namespace leeway {
+namespace {
+
+using Block = std::array<uint32_t, 4>;
+
+Rng TestStream(uint64_t seed = 1) { return Rng(seed, 0, 0, Purpose::kTest); }
+
+// kat_vectors of Random123.
+TEST(RngTest, MatchesPublishedVectors) {
+  EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}),
+            (Block{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  const uint32_t ones = 0xffffffff;
+  EXPECT_EQ(Philox4x32({ones, ones, ones, ones}, {ones, ones}),
+            (Block{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(Philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+            (Block{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(RngTest, EveryNameOfAStreamMatters) {
+  std::set<uint64_t> first;
+  first.insert(Rng(0, 0, 0, Purpose::kTest).Next64());
+  first.insert(Rng(1, 0, 0, Purpose::kTest).Next64());
+  first.insert(Rng(0, 1, 0, Purpose::kTest).Next64());
+  first.insert(Rng(0, 0, 1, Purpose::kTest).Next64());
+  first.insert(Rng(0, 0, 0, Purpose::kGroups).Next64());
+  EXPECT_EQ(first.size(), 5u);
+}
+
+TEST(RngTest, NeighbouringStreamsDoNotOverlap) {
+  std::set<uint64_t> seen;
+  size_t drawn = 0;
+  for (uint64_t round = 0; round < 50; ++round) {
+    for (uint64_t client = 0; client < 50; ++client) {
+      Rng rng(7, round, client, Purpose::kBatchOrder);
+      for (int i = 0; i < 8; ++i, ++drawn) seen.insert(rng.Next64());
+    }
+  }
+  EXPECT_EQ(seen.size(), drawn);
+}
+
+TEST(RngTest, SameNameGivesTheSameStream) {
+  Rng a(3, 5, ClientKey("c"), Purpose::kTest);
+  Rng b(3, 5, ClientKey("c"), Purpose::kTest);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(a.Next64(), b.Next64());
+}
+
+// The numbers are part of the format: stored runs would not resume otherwise.
+TEST(RngTest, StreamsAreFrozen) {
+  Rng rng(42, 3, ClientKey("client-7"), Purpose::kBatchOrder);
+  EXPECT_EQ(ClientKey("client-7"), 0x1f7475ffb7ccdd2cu);
+  EXPECT_EQ(rng.Next64(), 0x3fa764fe74623715u);
+  EXPECT_EQ(rng.Next64(), 0xa3006827e56510a1u);
+  EXPECT_EQ(rng.Next64(), 0xd97e7c404c9300acu);
+}
+
+TEST(RngTest, UniformIsInRangeWithTheRightMoments) {
+  Rng rng = TestStream();
+  double sum = 0, squares = 0;
+  const int n = 200000;
+  for (int i = 0; i < n; ++i) {
+    const double u = rng.Uniform();
+    ASSERT_GE(u, 0);
+    ASSERT_LT(u, 1);
+    sum += u;
+    squares += u * u;
+  }
+  EXPECT_NEAR(sum / n, 0.5, 0.004);
+  EXPECT_NEAR(squares / n, 1.0 / 3, 0.004);
+}
+
+TEST(RngTest, BelowIsUniform) {
+  Rng rng = TestStream();
+  std::array<int, 7> counts{};
+  const int n = 140000;
+  for (int i = 0; i < n; ++i) ++counts.at(rng.Below(7));
+  double chi_squared = 0;
+  for (int count : counts) chi_squared += std::pow(count - n / 7.0, 2) / (n / 7.0);
+  EXPECT_LT(chi_squared, 22.5);  // 6 degrees of freedom, p = 0.001
+}
+
+TEST(RngTest, BelowHasNoBiasForHugeBounds) {
+  // With bound 3 * 2^62 a plain modulo would give the lowest third half of all.
+  Rng rng = TestStream();
+  const uint64_t bound = uint64_t{3} << 62;
+  int low = 0;
+  const int n = 30000;
+  for (int i = 0; i < n; ++i) {
+    const uint64_t x = rng.Below(bound);
+    ASSERT_LT(x, bound);
+    low += x < (uint64_t{1} << 62) ? 1 : 0;
+  }
+  EXPECT_NEAR(low / double{n}, 1.0 / 3, 0.012);
+  EXPECT_EQ(rng.Below(1), 0u);
+}
+
+TEST(RngTest, NormalHasTheRightMoments) {
+  Rng rng = TestStream();
+  double sum = 0, squares = 0, fourth = 0;
+  const int n = 200000;
+  for (int i = 0; i < n; ++i) {
+    const double z = rng.Normal();
+    ASSERT_TRUE(std::isfinite(z));
+    sum += z;
+    squares += z * z;
+    fourth += z * z * z * z;
+  }
+  EXPECT_NEAR(sum / n, 0, 0.01);
+  EXPECT_NEAR(squares / n, 1, 0.015);
+  EXPECT_NEAR(fourth / n, 3, 0.12);
+}
+
+TEST(RngTest, GammaHasTheRightMoments) {
+  for (double shape : {0.1, 0.5, 1.0, 3.5}) {
+    Rng rng = TestStream(9);
+    double sum = 0, squares = 0;
+    const int n = 200000;
+    for (int i = 0; i < n; ++i) {
+      const double g = rng.Gamma(shape);
+      ASSERT_GE(g, 0);
+      sum += g;
+      squares += g * g;
+    }
+    const double mean = sum / n;
+    EXPECT_NEAR(mean, shape, 0.02 * std::max(1.0, shape)) << shape;
+    EXPECT_NEAR(squares / n - mean * mean, shape, 0.06 * std::max(1.0, shape)) << shape;
+  }
+}
+
+TEST(RngTest, ShuffleIsAPermutationAndReachesAll) {
+  std::set<std::vector<uint32_t>> seen;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    std::vector<uint32_t> items(4);
+    std::iota(items.begin(), items.end(), 0u);
+    Rng rng = TestStream(seed);
+    rng.Shuffle(items);
+    seen.insert(items);
+    std::sort(items.begin(), items.end());
+    ASSERT_EQ(items, (std::vector<uint32_t>{0, 1, 2, 3}));
+  }
+  EXPECT_EQ(seen.size(), 24u);
+}
+
+}  // namespace
+}  // namespace leeway

@@ -1,0 +1,203 @@
+#include "common/wire.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "common/digest.h"
+#include "common/rng.h"
+
+namespace leeway {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Collects an upload; room for `limit` bytes.
+class Collector : public PayloadSink {
+ public:
+  explicit Collector(size_t limit) : limit_(limit) {}
+  absl::Status OnHeader(v1::ReportHeader h) override {
+    header = std::move(h);
+    ++headers;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::byte*> Room(size_t bytes) override {
+    if (payload.size() + bytes > limit_) return absl::ResourceExhaustedError("no room");
+    payload.resize(payload.size() + bytes);
+    return reinterpret_cast<std::byte*>(payload.data() + payload.size() - bytes);
+  }
+  v1::ReportHeader header;
+  int headers = 0;
+  std::string payload;
+
+ private:
+  size_t limit_;
+};
+
+grpc::ByteBuffer Bytes(const std::string& bytes) {
+  const grpc::Slice slice(bytes);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+v1::JoinRequest GoodJoin() {
+  v1::JoinRequest join;
+  join.set_protocol_version(kProtocolVersion);
+  join.mutable_schema()->add_feature_shape(30);
+  v1::HostedClient& client = *join.add_clients();
+  client.set_id("a");
+  client.set_examples(10);
+  return join;
+}
+
+TEST(WireTest, ReportsSurviveTheRoundTrip) {
+  for (const size_t size : {size_t{0}, size_t{8}, kChunkBytes, kChunkBytes + 1, 3 * kChunkBytes}) {
+    std::string payload(size, 'x');
+    for (size_t i = 0; i < size; ++i) payload[i] = static_cast<char>(i * 7919 >> 3);
+    v1::ReportHeader header;
+    header.set_run_id("r");
+    header.add_clients("a");
+    header.set_payload_size(size);
+    const auto messages = EncodeReport(header, grpc::Slice(payload));
+    Collector sink(size);
+    for (const grpc::ByteBuffer& message : messages) {
+      ASSERT_TRUE(ParsePart(message, sink).ok());
+      EXPECT_LE(message.Length(), kChunkBytes + 1024);
+    }
+    EXPECT_EQ(sink.headers, 1);
+    EXPECT_EQ(sink.header.run_id(), "r");
+    EXPECT_EQ(sink.payload, payload);
+  }
+}
+
+TEST(WireTest, PartsAreOrdinaryProtobuf) {
+  v1::Part part;
+  part.mutable_header()->set_round(7);
+  part.set_data("payload");
+  Collector sink(100);
+  ASSERT_TRUE(ParsePart(Bytes(part.SerializeAsString()), sink).ok());
+  EXPECT_EQ(sink.header.round(), 7u);
+  EXPECT_EQ(sink.payload, "payload");
+}
+
+TEST(WireTest, CutOrRandomBytesAreRefusedOrHarmless) {
+  v1::Part part;
+  part.mutable_header()->add_clients("someone");
+  part.set_data(std::string(200, 'd'));
+  const std::string whole = part.SerializeAsString();
+  for (size_t cut = 1; cut < whole.size(); ++cut) {
+    Collector sink(1000);
+    // Protobuf allows a cut between two fields; everywhere else it is an error.
+    const absl::Status status = ParsePart(Bytes(whole.substr(0, cut)), sink);
+    EXPECT_TRUE(!status.ok() || sink.payload.empty()) << cut;
+  }
+  Rng rng(1, 0, 0, Purpose::kTest);
+  for (int i = 0; i < 20000; ++i) {
+    std::string noise;
+    noise.resize(rng.Below(40));
+    for (char& c : noise) c = static_cast<char>(rng.Next64());
+    Collector sink(64);
+    ParsePart(Bytes(noise), sink).IgnoreError();
+    EXPECT_LE(sink.payload.size(), 64u);
+  }
+}
+
+TEST(WireTest, ChunksShareTheFileAndComeBackWhole) {
+  const std::string file(3000, 'm');
+  const grpc::Slice slice(file);
+  std::vector<std::byte> out(3000);
+  size_t received = 0;
+  for (size_t begin = 0; begin < file.size(); begin += 700) {
+    const size_t n = std::min<size_t>(700, file.size() - begin);
+    const auto got =
+        ParseChunk(EncodeChunk(slice, begin, n), out.data() + received, out.size() - received);
+    ASSERT_TRUE(got.ok());
+    received += *got;
+  }
+  EXPECT_EQ(received, file.size());
+  EXPECT_FALSE(ParseChunk(EncodeChunk(slice, 0, 700), out.data(), 699).ok());
+}
+
+TEST(WireTest, JoinRequestsAreChecked) {
+  EXPECT_TRUE(CheckJoin(GoodJoin()).ok());
+  v1::JoinRequest join = GoodJoin();
+  join.set_protocol_version(99);
+  EXPECT_EQ(CheckJoin(join).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(CheckJoin(join).message()), HasSubstr("same Leeway version"));
+  join = GoodJoin();
+  join.clear_clients();
+  EXPECT_FALSE(CheckJoin(join).ok());
+  join = GoodJoin();
+  *join.add_clients() = join.clients(0);
+  EXPECT_THAT(std::string(CheckJoin(join).message()), HasSubstr("twice"));
+  join = GoodJoin();
+  join.mutable_clients(0)->set_examples(0);
+  EXPECT_FALSE(CheckJoin(join).ok());
+  for (const char* name : {"", "a\nb", "\x7f"}) {
+    join = GoodJoin();
+    join.mutable_clients(0)->set_id(name);
+    EXPECT_FALSE(CheckJoin(join).ok());
+  }
+  join = GoodJoin();
+  join.mutable_schema()->add_feature_shape(uint64_t{1} << 60);
+  EXPECT_FALSE(CheckJoin(join).ok());
+}
+
+class FoldTest : public ::testing::Test {
+ protected:
+  FoldTest() {
+    shape_.dimension = 4;
+    shape_.vectors = 1;
+    shape_.scalars = 1;
+    shape_.fraction_bits = FractionBits(256, 10);
+    values_ = {1.0, -2.0, 3.5, 0.25};
+    header_.add_clients("a");
+    header_.set_encoding(v1::FLOAT64);
+    header_.set_weight(2);
+    header_.add_scalars(0.5);
+    header_.set_payload_size(32);
+  }
+  absl::Status Fold(Tally& tally) {
+    const absl::string_view bytes(reinterpret_cast<const char*>(values_.data()), 32);
+    header_.set_payload_hash(Xxh3(bytes) ^ corrupt_);
+    return FoldReport(header_, {reinterpret_cast<const std::byte*>(values_.data()), 32}, 2, tally);
+  }
+  TallyShape shape_;
+  std::vector<double> values_;
+  v1::ReportHeader header_;
+  uint64_t corrupt_ = 0;
+};
+
+TEST_F(FoldTest, AddsTheWeightedReport) {
+  Tally tally(shape_);
+  ASSERT_TRUE(CheckHeader(header_, shape_, true).ok());
+  ASSERT_TRUE(Fold(tally).ok());
+  EXPECT_EQ(tally.vector(0)[2], 7.0);
+  EXPECT_EQ(tally.scalar(0), 1.0);
+}
+
+TEST_F(FoldTest, RefusesWhatDoesNotFit) {
+  Tally tally(shape_);
+  corrupt_ = 1;
+  EXPECT_EQ(Fold(tally).code(), absl::StatusCode::kDataLoss);
+  corrupt_ = 0;
+  header_.set_weight(3);
+  EXPECT_EQ(Fold(tally).code(), absl::StatusCode::kInvalidArgument);
+  header_.set_weight(2);
+  values_[1] = 1e9;
+  EXPECT_EQ(Fold(tally).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(tally.clients(), 0u);
+
+  header_.set_payload_size(31);
+  EXPECT_FALSE(CheckHeader(header_, shape_, true).ok());
+  header_.set_payload_size(32);
+  EXPECT_FALSE(CheckHeader(header_, shape_, false).ok());  // the run is float32
+  header_.add_clients("b");
+  EXPECT_FALSE(CheckHeader(header_, shape_, true).ok());  // two clients need a TALLY
+  header_.set_encoding(v1::ENCODING_UNSPECIFIED);
+  EXPECT_FALSE(CheckHeader(header_, shape_, true).ok());
+}
+
+}  // namespace
+}  // namespace leeway

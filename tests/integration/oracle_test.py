@@ -1,0 +1,114 @@
+"""An independent numpy program computes w*, every drift measure and the FedAvg iterates from
+the .npy shards, and must agree with what the run recorded."""
+
+import os
+import unittest
+
+import numpy as np
+
+from leeway_case import LeewayCase, read_safetensors
+
+STEPS = [1, 2, 5, 10, 20, 50, 100]
+ETA = 0.004
+LOCAL_STEPS = 10
+ROUNDS = 25
+
+CONFIG = f"""
+seed: 3
+model {{ linear_regression {{}} }}
+phases {{ optimum {{ tolerance: 1e-12 }} }}
+phases {{ probe {{ point: OPTIMUM step_size: {ETA} steps: {STEPS} }} }}
+phases {{ train {{ rounds: {ROUNDS} local {{ step_size: {ETA} steps: {LOCAL_STEPS} }}
+                  server {{ rate: RATE }} }} }}
+"""
+
+
+def load(directory):
+    clients = []
+    for name in sorted(os.listdir(directory)):
+        folder = os.path.join(directory, name)
+        if os.path.isdir(folder):
+            clients.append((np.load(os.path.join(folder, "train_x.npy")),
+                            np.load(os.path.join(folder, "train_y.npy"))))
+    return clients
+
+
+def gradient(x, y, w):
+    return x.T @ (x @ w - y) / len(y)
+
+
+def loss(x, y, w):
+    return 0.5 * np.mean((x @ w - y) ** 2)
+
+
+def trajectory(x, y, w, eta, steps):
+    """Displacements w - w^(h) for h = 1 .. steps."""
+    local = w.copy()
+    out = []
+    for _ in range(steps):
+        local = local - eta * gradient(x, y, local)
+        out.append(w - local)
+    return out
+
+
+class OracleTest(LeewayCase):
+    def check(self, clients_kwargs, rate=1.0, **run_options):
+        directory = self.synthetic(**clients_kwargs)
+        config = self.write("c.textproto", CONFIG.replace("RATE", str(rate)))
+        self.federate(config, directory, **run_options)
+        result = self.show()
+        self.assertEqual(result["status"], "done")
+        clients = load(directory)
+
+        # w* by the normal equations.
+        a = sum(x.T @ x / len(y) for x, y in clients) / len(clients)
+        b = sum(x.T @ y / len(y) for x, y in clients) / len(clients)
+        optimum = np.linalg.solve(a, b)
+        found = read_safetensors(result["optimum"]["model"])["weight"]
+        self.assertLess(np.linalg.norm(found - optimum) / np.linalg.norm(optimum), 1e-8)
+
+        self.check_probe(result["probes"][0], clients, found)
+        self.check_training(result, clients, rate)
+
+    def near(self, measured, expected):
+        self.assertLess(abs(measured - expected), max(1e-6 * abs(expected), 1e-18))
+
+    def check_probe(self, probe, clients, w):
+        gradients = [gradient(x, y, w) for x, y in clients]
+        mean = np.mean(gradients, axis=0)
+        dissimilarity = np.mean([np.sum((g - mean) ** 2) for g in gradients])
+        self.near(probe["dissimilarity"], dissimilarity)
+        self.assertEqual(probe["clients"], len(clients))
+        paths = [trajectory(x, y, w, ETA, max(STEPS)) for x, y in clients]
+        self.assertEqual([s["h"] for s in probe["steps"]], STEPS)
+        for step in probe["steps"]:
+            h = step["h"]
+            biases = [g - p[h - 1] / (ETA * h) for g, p in zip(gradients, paths)]
+            self.near(step["average_drift_squared"], np.sum(np.mean(biases, axis=0) ** 2))
+            self.near(step["drift_bound"], np.mean([np.sum(v * v) for v in biases]))
+            self.assertEqual(step["unbiased_drift_squared"], step["average_drift_squared"])
+
+    def check_training(self, result, clients, rate):
+        w = np.zeros(clients[0][0].shape[1])
+        self.assertEqual(len(result["rounds"]), ROUNDS)
+        for record in result["rounds"]:
+            self.near(record["loss"], np.mean([loss(x, y, w) for x, y in clients]))
+            moves = [trajectory(x, y, w, ETA, LOCAL_STEPS)[-1] for x, y in clients]
+            biases = [gradient(x, y, w) - m / (ETA * LOCAL_STEPS)
+                      for (x, y), m in zip(clients, moves)]
+            self.near(record["average_drift_squared"], np.sum(np.mean(biases, axis=0) ** 2))
+            self.near(record["drift_bound"], np.mean([np.sum(v * v) for v in biases]))
+            w = w - rate * np.mean(moves, axis=0)
+        final = read_safetensors(result["final_model"])["weight"]
+        self.assertLess(np.linalg.norm(final - w) / np.linalg.norm(w), 1e-10)
+
+    def test_the_papers_problem(self):
+        self.check({}, processes=4)
+
+    def test_another_shape_and_server_rate(self):
+        self.check({"clients": 7, "samples": 40, "dimension": 12, "noise_sd": 2, "seed": 9},
+                   rate=0.5, processes=7)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,55 @@
+"""Eight real client processes; each opens no data but its own."""
+
+import os
+import shutil
+import unittest
+
+from leeway_case import TIMEOUT, LeewayCase
+
+CONFIG = """
+seed: 5
+model { linear_regression {} }
+phases { optimum {} }
+phases { probe { point: OPTIMUM step_size: 0.01 steps: [1, 5] } }
+phases { train { rounds: 10 local { step_size: 0.01 steps: 5 } } }
+"""
+
+
+class RealProcessesTest(LeewayCase):
+    def test_eight_processes_read_only_their_own_data(self):
+        tracer = shutil.which("strace")
+        if tracer is None or not self.can_trace(tracer):
+            self.skipTest("strace cannot trace here")
+        data = self.synthetic(clients=8, samples=30, dimension=5)
+        config = self.write("c.textproto", CONFIG)
+        server, address = self.start_server(config, 8)
+        clients = []
+        names = sorted(n for n in os.listdir(data) if os.path.isdir(os.path.join(data, n)))
+        for name in names:
+            prefix = [tracer, "-f", "-qq", "-e", "trace=open,openat,openat2", "-o",
+                      self.path(name + ".trace")]
+            clients.append(self.start("leeway-client", "--server", address,
+                                      os.path.join(data, name), prefix=prefix))
+        for client in clients:
+            self.assertEqual(client.wait(TIMEOUT), 0)
+        self.assertEqual(server.wait(TIMEOUT), 0, self.log("server.log"))
+        for name in names:
+            opened = [line for line in self.log(name + ".trace").splitlines() if data in line]
+            self.assertTrue(opened, "the client opened its own data")
+            for line in opened:
+                self.assertIn(os.path.join(data, name) + "/", line)
+        result = self.show()
+        self.assertEqual(result["status"], "done")
+        self.assertEqual([r["reports"] for r in result["rounds"]], [8] * 10)
+        self.assertEqual(result["probes"][0]["clients"], 8)
+        self.assertTrue(os.path.exists(result["final_model"]))
+
+    def can_trace(self, tracer):
+        import subprocess
+
+        return subprocess.run([tracer, "-qq", "true"], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL).returncode == 0
+
+
+if __name__ == "__main__":
+    unittest.main()

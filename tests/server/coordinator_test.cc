@@ -1,0 +1,153 @@
+#include "server/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace leeway {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const absl::Time kStart = absl::FromUnixSeconds(1000);
+
+std::vector<Enrolment> Clients(std::initializer_list<const char*> names) {
+  std::vector<Enrolment> out;
+  for (const char* name : names) out.push_back({name, 10, 2});
+  return out;
+}
+
+RoundSpec Round(uint64_t round, std::vector<ClientIndex> cohort, uint32_t minimum) {
+  RoundSpec spec;
+  spec.round = round;
+  spec.cohort = std::move(cohort);
+  spec.minimum = minimum;
+  spec.deadline = kStart + absl::Seconds(10);
+  return spec;
+}
+
+class CoordinatorTest : public ::testing::Test {
+ protected:
+  // Session 1 hosts b and d, session 2 hosts a and c.
+  CoordinatorTest() : coordinator_(4) {
+    EXPECT_TRUE(coordinator_.Join(1, 11, Clients({"d", "b"})).ok());
+    EXPECT_FALSE(coordinator_.ready());
+    EXPECT_TRUE(coordinator_.Join(2, 22, Clients({"a", "c"})).ok());
+    EXPECT_TRUE(coordinator_.ready());
+    coordinator_.Freeze();
+  }
+  absl::Status Report(uint64_t round, const std::string& client, uint64_t digest = 1) {
+    const std::vector<std::string> names = {client};
+    const auto state = coordinator_.BeginReport(round, 1, names, digest);
+    if (!state.ok()) return state.status();
+    if (*state == Coordinator::ReportState::kReplay) return absl::AlreadyExistsError("replay");
+    coordinator_.EndReport(names, true);
+    return absl::OkStatus();
+  }
+  Coordinator coordinator_;
+};
+
+TEST_F(CoordinatorTest, RosterIsSortedSoArrivalOrderLeavesNoTrace) {
+  std::vector<std::string> names;
+  for (const Enrolment& e : coordinator_.roster()) names.push_back(e.id);
+  EXPECT_THAT(names, ElementsAre("a", "b", "c", "d"));
+}
+
+TEST_F(CoordinatorTest, OpenRoundGivesEachSessionItsOwnPositions) {
+  const auto work = coordinator_.OpenRound(Round(1, {0, 1, 3}, 3));
+  ASSERT_EQ(work.size(), 2u);
+  EXPECT_THAT(work[0].clients, ElementsAre(1, 0));  // session 1: b is its 1st, d its 0th
+  EXPECT_THAT(work[1].clients, ElementsAre(0));     // session 2: a
+}
+
+TEST_F(CoordinatorTest, CompleteWhenAllHaveReported) {
+  coordinator_.OpenRound(Round(1, {0, 1}, 2));
+  EXPECT_EQ(coordinator_.State(kStart), Coordinator::RoundState::kCollecting);
+  EXPECT_TRUE(Report(1, "a").ok());
+  EXPECT_EQ(coordinator_.State(kStart), Coordinator::RoundState::kCollecting);
+  EXPECT_TRUE(Report(1, "b").ok());
+  EXPECT_EQ(coordinator_.State(kStart), Coordinator::RoundState::kComplete);
+  EXPECT_THAT(coordinator_.CloseRound(), ElementsAre(0, 1));
+}
+
+TEST_F(CoordinatorTest, AtTheDeadlineTheMinimumDecides) {
+  coordinator_.OpenRound(Round(1, {0, 1, 2}, 2));
+  ASSERT_TRUE(Report(1, "a").ok());
+  const absl::Time late = kStart + absl::Seconds(11);
+  EXPECT_EQ(coordinator_.State(late), Coordinator::RoundState::kShort);
+  ASSERT_TRUE(Report(1, "c").ok());
+  EXPECT_EQ(coordinator_.State(late), Coordinator::RoundState::kComplete);
+}
+
+TEST_F(CoordinatorTest, NoRoundEndsWhileAReportIsBeingFolded) {
+  coordinator_.OpenRound(Round(1, {0}, 1));
+  const std::vector<std::string> names = {"a"};
+  ASSERT_TRUE(coordinator_.BeginReport(1, 1, names, 5).ok());
+  EXPECT_EQ(coordinator_.State(absl::InfiniteFuture()), Coordinator::RoundState::kCollecting);
+  coordinator_.EndReport(names, false);
+  EXPECT_EQ(coordinator_.State(kStart), Coordinator::RoundState::kCollecting);
+  EXPECT_TRUE(Report(1, "a", 6).ok());  // it may try again after a broken transfer
+}
+
+TEST_F(CoordinatorTest, FailuresEndARoundWithoutWaiting) {
+  coordinator_.OpenRound(Round(1, {0, 1}, 2));
+  ASSERT_TRUE(Report(1, "a").ok());
+  EXPECT_TRUE(coordinator_.Fail("b"));
+  EXPECT_FALSE(coordinator_.Fail("b"));
+  EXPECT_FALSE(coordinator_.Fail("a"));
+  EXPECT_EQ(coordinator_.State(kStart), Coordinator::RoundState::kShort);
+  EXPECT_EQ(Report(1, "b").code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CoordinatorTest, ReplayCountsOnceAndOtherBytesAreRefused) {
+  coordinator_.OpenRound(Round(3, {0, 1}, 2));
+  ASSERT_TRUE(Report(3, "a", 7).ok());
+  const std::vector<std::string> names = {"a"};
+  EXPECT_EQ(*coordinator_.BeginReport(3, 1, names, 7), Coordinator::ReportState::kReplay);
+  EXPECT_EQ(coordinator_.BeginReport(3, 1, names, 8).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(coordinator_.reports(), 1u);
+}
+
+TEST_F(CoordinatorTest, StaleFutureUnsampledAndDoubledReportsAreRefused) {
+  coordinator_.OpenRound(Round(3, {0, 1}, 2));
+  EXPECT_EQ(Report(2, "a").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Report(4, "a").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Report(3, "c").code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(Report(3, "stranger").code(), absl::StatusCode::kPermissionDenied);
+  const std::vector<std::string> twice = {"a", "a"};
+  EXPECT_EQ(coordinator_.BeginReport(3, 1, twice, 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Report(3, "a").ok());  // an honest report succeeds right after
+}
+
+TEST_F(CoordinatorTest, AReturningProcessGetsWhatItStillOwes) {
+  coordinator_.OpenRound(Round(1, {0, 2, 3}, 3));
+  ASSERT_TRUE(Report(1, "a").ok());
+  coordinator_.Leave(2);
+  ASSERT_TRUE(coordinator_.Join(5, 22, Clients({"a", "c"})).ok());
+  EXPECT_THAT(coordinator_.WorkFor(5).clients, ElementsAre(1));  // c; a has reported
+}
+
+TEST_F(CoordinatorTest, TheSameInstanceTakesOverAnotherIsRefused) {
+  EXPECT_EQ(coordinator_.Join(7, 77, Clients({"a"})).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(coordinator_.Join(8, 22, Clients({"a", "c"})).ok());
+  EXPECT_EQ(coordinator_.joined(), 4u);
+  coordinator_.Leave(2);  // the old stream's end comes late and must not unseat the new one
+  EXPECT_EQ(coordinator_.joined(), 4u);
+}
+
+TEST_F(CoordinatorTest, TheFrozenRosterIsClosed) {
+  const absl::Status stranger = coordinator_.Join(9, 99, Clients({"e"}));
+  EXPECT_EQ(stranger.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(stranger.message()), HasSubstr("'e'"));
+  coordinator_.Leave(1);
+  EXPECT_EQ(coordinator_.Join(10, 11, {{"b", 11, 2}}).code(),
+            absl::StatusCode::kFailedPrecondition);  // its data changed
+}
+
+}  // namespace
+}  // namespace leeway

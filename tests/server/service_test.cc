@@ -1,0 +1,246 @@
+// The service over a real gRPC channel, in one process: every refusal with its
+// status, and that an honest report succeeds right after.
+#include "server/service.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "common/digest.h"
+#include "common/wire.h"
+#include "proto/federation.grpc.pb.h"
+#include "server/config.h"
+#include "server/engine.h"
+
+namespace leeway {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = std::filesystem::temp_directory_path() /
+                 ("leeway-service-test-" + std::to_string(getpid()) + "-" +
+                  ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(directory_);
+    Engine::Options options;
+    options.config = *ParseConfig(
+        "model { linear_regression {} } cohort { clients: 2 } "
+        "phases { train { rounds: 2 drift_off: true local { step_size: 0.1 steps: 2 } } }",
+        "test");
+    options.state_directory = directory_;
+    auto engine = Engine::Open(options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+    service_ = MakeService(*engine_);
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(service_.get());
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    stub_ = v1::Federation::NewStub(grpc::CreateChannel("127.0.0.1:" + std::to_string(port),
+                                                        grpc::InsecureChannelCredentials()));
+    loop_ = std::thread([this] { outcome_ = engine_->Run(); });
+  }
+
+  void TearDown() override {
+    engine_->Stop();
+    loop_.join();
+    server_->Shutdown(std::chrono::system_clock::now());
+    std::filesystem::remove_all(directory_);
+  }
+
+  static v1::JoinRequest Hosting(const std::string& name, uint64_t instance) {
+    v1::JoinRequest join;
+    join.set_protocol_version(kProtocolVersion);
+    join.set_instance(instance);
+    join.mutable_schema()->add_feature_shape(2);
+    join.add_clients()->set_id(name);
+    join.mutable_clients(0)->set_examples(5);
+    return join;
+  }
+
+  struct Session {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1::Order>> orders;
+    v1::Order order;  // the last one with a task
+    bool Next() {
+      while (orders->Read(&order)) {
+        if (order.round() != 0 || order.finished()) return true;
+      }
+      return false;
+    }
+  };
+  std::unique_ptr<Session> Join(const v1::JoinRequest& request) {
+    auto session = std::make_unique<Session>();
+    session->orders = stub_->Join(&session->context, request);
+    return session;
+  }
+
+  // A right answer to an order.
+  static v1::Part Answer(const v1::Order& order, const std::string& client,
+                         std::array<double, 2> values = {0.5, -0.25}) {
+    v1::Part part;
+    v1::ReportHeader& header = *part.mutable_header();
+    header.set_run_id(order.run_id());
+    header.set_round(order.round());
+    header.set_attempt(order.attempt());
+    header.add_clients(client);
+    header.set_base_sha256(order.model().sha256());
+    header.set_encoding(v1::FLOAT64);
+    header.add_scalars(1.0);
+    header.add_scalars(1.0);
+    header.set_weight(1);
+    part.set_data(std::string(reinterpret_cast<const char*>(values.data()), 16));
+    header.set_payload_size(16);
+    header.set_payload_hash(Xxh3(part.data()));
+    return part;
+  }
+
+  absl::Status Submit(const v1::Part& part, v1::Receipt* receipt = nullptr) {
+    grpc::ClientContext context;
+    auto stream = stub_->Submit(&context);
+    stream->Write(part);
+    stream->WritesDone();
+    v1::Receipt got;
+    const bool received = stream->Read(&got);
+    if (receipt != nullptr) *receipt = got;
+    const absl::Status status = FromGrpc(stream->Finish());
+    EXPECT_EQ(received, status.ok());
+    return status;
+  }
+
+  std::filesystem::path directory_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<grpc::Service> service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::Federation::Stub> stub_;
+  std::thread loop_;
+  absl::Status outcome_;
+};
+
+TEST_F(ServiceTest, AVersionMismatchIsRefusedAtJoin) {
+  v1::JoinRequest join = Hosting("a", 1);
+  join.set_protocol_version(2);
+  auto session = Join(join);
+  EXPECT_FALSE(session->Next());
+  const grpc::Status status = session->orders->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr("same Leeway version"));
+}
+
+TEST_F(ServiceTest, TwoClientsFinishTheRun) {
+  auto a = Join(Hosting("a", 1));
+  auto b = Join(Hosting("b", 2));
+  for (int round = 1; round <= 2; ++round) {
+    ASSERT_TRUE(a->Next());
+    ASSERT_TRUE(b->Next());
+    EXPECT_EQ(a->order.round(), static_cast<uint64_t>(round));
+    EXPECT_EQ(a->order.committed_round(), static_cast<uint64_t>(round - 1));
+    EXPECT_TRUE(Submit(Answer(a->order, "a")).ok());
+    EXPECT_TRUE(Submit(Answer(b->order, "b")).ok());
+  }
+  ASSERT_TRUE(a->Next());
+  EXPECT_TRUE(a->order.finished());
+  grpc::ClientContext context;
+  auto observer = stub_->Observe(&context, v1::ObserveRequest());
+  v1::Observation observation;
+  int rounds = 0;
+  while (observer->Read(&observation)) rounds += observation.rounds_size();
+  EXPECT_EQ(rounds, 2);
+  EXPECT_EQ(observation.progress().state(), v1::DONE);
+  EXPECT_TRUE(observer->Finish().ok());
+}
+
+TEST_F(ServiceTest, RefusalsHaveTheirStatusAndTheHonestReportStillCounts) {
+  auto a = Join(Hosting("a", 1));
+  auto b = Join(Hosting("b", 2));
+  ASSERT_TRUE(a->Next());
+  const v1::Part good = Answer(a->order, "a");
+  const auto with = [&good](const std::function<void(v1::ReportHeader&)>& change) {
+    v1::Part part = good;
+    change(*part.mutable_header());
+    return part;
+  };
+  struct Case {
+    const char* name;
+    v1::Part part;
+    absl::StatusCode code;
+  };
+  using absl::StatusCode;
+  v1::Part long_payload = good;
+  long_payload.set_data(long_payload.data() + "x");
+  v1::Part headless = good;
+  headless.clear_header();
+  const Case cases[] = {
+      {"unknown run", with([](auto& h) { h.set_run_id("other"); }), StatusCode::kNotFound},
+      {"past round", with([](auto& h) { h.set_round(0); }), StatusCode::kFailedPrecondition},
+      {"future round", with([](auto& h) { h.set_round(9); }), StatusCode::kFailedPrecondition},
+      {"wrong base", with([](auto& h) { h.set_base_sha256("0"); }),
+       StatusCode::kFailedPrecondition},
+      {"not sampled", with([](auto& h) { h.set_clients(0, "z"); }), StatusCode::kPermissionDenied},
+      {"no client", with([](auto& h) { h.clear_clients(); }), StatusCode::kInvalidArgument},
+      {"wrong length", with([](auto& h) { h.set_payload_size(8); }), StatusCode::kInvalidArgument},
+      {"wrong type", with([](auto& h) { h.set_encoding(v1::FLOAT32); }),
+       StatusCode::kInvalidArgument},
+      {"broken payload", with([](auto& h) { h.set_payload_hash(1); }), StatusCode::kDataLoss},
+      {"too long", long_payload, StatusCode::kInvalidArgument},
+      {"no header", headless, StatusCode::kInvalidArgument},
+  };
+  for (const Case& c : cases) {
+    const absl::Status status = Submit(c.part);
+    EXPECT_EQ(status.code(), c.code) << c.name << ": " << status;
+    EXPECT_FALSE(status.message().empty()) << c.name;
+  }
+  EXPECT_TRUE(Submit(good).ok());
+  v1::Receipt receipt;
+  EXPECT_TRUE(Submit(good, &receipt).ok());
+  EXPECT_TRUE(receipt.replay());
+  EXPECT_EQ(Submit(Answer(a->order, "a", {0.5, 0.5})).code(), StatusCode::kAlreadyExists);
+}
+
+TEST_F(ServiceTest, AValueThatCannotCountCostsItsClientThePlace) {
+  auto a = Join(Hosting("a", 1));
+  auto b = Join(Hosting("b", 2));
+  ASSERT_TRUE(a->Next());
+  ASSERT_TRUE(b->Next());
+  EXPECT_EQ(Submit(Answer(a->order, "a", {0.5, std::nan("")})).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Submit(Answer(b->order, "b")).ok());
+  // All sampled clients must report here, so the round is tried again at once.
+  ASSERT_TRUE(a->Next());
+  EXPECT_EQ(a->order.round(), 1u);
+  EXPECT_EQ(a->order.attempt(), 2u);
+}
+
+TEST_F(ServiceTest, FetchResumesAtAnOffset) {
+  auto a = Join(Hosting("a", 1));
+  auto b = Join(Hosting("b", 2));
+  ASSERT_TRUE(a->Next());
+  const std::string& file = a->order.model().inline_();
+  v1::FetchRequest request;
+  request.set_sha256(a->order.model().sha256());
+  request.set_offset(10);
+  grpc::ClientContext context;
+  auto chunks = stub_->Fetch(&context, request);
+  v1::Chunk chunk;
+  std::string got;
+  while (chunks->Read(&chunk)) got += chunk.data();
+  EXPECT_TRUE(chunks->Finish().ok());
+  EXPECT_EQ(got, file.substr(10));
+
+  grpc::ClientContext other;
+  request.set_sha256("unknown");
+  auto none = stub_->Fetch(&other, request);
+  EXPECT_FALSE(none->Read(&chunk));
+  EXPECT_EQ(none->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+}  // namespace
+}  // namespace leeway

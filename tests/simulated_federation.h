@@ -1,0 +1,129 @@
+// A whole federation in one test process, without network or files: the real
+// script, the real local updates, the real tally.
+#ifndef LEEWAY_TESTS_SIMULATED_FEDERATION_H_
+#define LEEWAY_TESTS_SIMULATED_FEDERATION_H_
+
+#include <gtest/gtest.h>
+
+#include <Eigen/Dense>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/local_update.h"
+#include "client/objective.h"
+#include "common/layout.h"
+#include "common/rng.h"
+#include "common/tally.h"
+#include "server/config.h"
+#include "server/sampler.h"
+#include "server/script.h"
+
+namespace leeway {
+
+// F(w) = 1/2 (w - m)' A (w - m): a client with any Hessian and any optimum.
+class QuadraticObjective : public Objective<double> {
+ public:
+  QuadraticObjective(Eigen::MatrixXd a, Eigen::VectorXd m) : a_(std::move(a)), m_(std::move(m)) {}
+  uint64_t examples() const override { return 1; }
+  double Evaluate(ConstVectorRef<double> w, absl::Span<const uint32_t>,
+                  VectorRef<double> gradient) override {
+    const Eigen::VectorXd g = a_ * (w - m_);
+    gradient = g;
+    return 0.5 * g.dot(w - m_);
+  }
+  double DifferenceStep() const override { return 1; }
+  TestResult Test(ConstVectorRef<double>) override { return {}; }
+  const Eigen::MatrixXd& hessian() const { return a_; }
+  const Eigen::VectorXd& minimiser() const { return m_; }
+
+ private:
+  Eigen::MatrixXd a_;
+  Eigen::VectorXd m_;
+};
+
+// Runs a config over objectives; collects the records.
+class SimulatedFederation {
+ public:
+  SimulatedFederation(std::vector<std::unique_ptr<QuadraticObjective>> clients,
+                      const std::string& config_text)
+      : clients_(std::move(clients)) {
+    absl::StatusOr<v1::RunConfig> config =
+        ParseConfig("model { linear_regression {} } " + config_text, "test");
+    EXPECT_TRUE(config.ok()) << config.status();
+    config_ = *config;
+    v1::DataSchema schema;
+    schema.add_feature_shape(static_cast<uint64_t>(clients_[0]->minimiser().size()));
+    layout_ = *LayoutOf(config_.model(), schema);
+    script_ = std::make_unique<Script>(config_, layout_, clients_.size());
+  }
+
+  // One round; false when the script is done.
+  bool Step() {
+    if (script_->done()) return false;
+    RoundPlan plan = script_->Next();
+    const auto cohort = SampleCohort(config_.seed(), plan.record.round(), 1,
+                                     static_cast<uint32_t>(clients_.size()), plan.sample);
+    plan.task.set_fraction_bits(
+        static_cast<uint32_t>(FractionBits(plan.task.max_update(), cohort.size())));
+    Tally tally(ReportLayout(plan.task).Shape(plan.task, layout_.size()));
+    const Vector<double> start = ValuesOf(layout_, *plan.base);
+    for (const uint32_t c : cohort) {
+      const auto report =
+          RunTask<double>(*clients_[c], plan.task, start,
+                          Rng(config_.seed(), plan.record.round(), c, Purpose::kBatchOrder));
+      EXPECT_TRUE(report.ok()) << report.status();
+      const absl::Status added =
+          tally.Add<double>(0, report->weight, report->scalars, report->vectors);
+      EXPECT_TRUE(added.ok()) << added;
+    }
+    const absl::Status absorbed = script_->Absorb(plan, tally);
+    EXPECT_TRUE(absorbed.ok()) << absorbed;
+    records_.push_back(plan.record);
+    return absorbed.ok();
+  }
+  void Run() {
+    while (Step()) {
+    }
+  }
+
+  Vector<double> current() const { return ValuesOf(layout_, *script_->current()); }
+  Vector<double> optimum() const { return ValuesOf(layout_, *script_->optimum()); }
+  const std::vector<v1::RoundRecord>& records() const { return records_; }
+  const v1::RoundRecord& last() const { return records_.back(); }
+  Script& script() { return *script_; }
+  const std::vector<std::unique_ptr<QuadraticObjective>>& clients() const { return clients_; }
+
+ private:
+  std::vector<std::unique_ptr<QuadraticObjective>> clients_;
+  v1::RunConfig config_;
+  ModelLayout layout_;
+  std::unique_ptr<Script> script_;
+  std::vector<v1::RoundRecord> records_;
+};
+
+inline Eigen::VectorXd RandomVector(Eigen::Index n, Rng& rng) {
+  Eigen::VectorXd v(n);
+  for (double& x : v) x = rng.Normal();
+  return v;
+}
+
+// A random symmetric matrix with eigenvalues in [smallest, largest].
+inline Eigen::MatrixXd RandomHessian(Eigen::Index n, double smallest, double largest, Rng& rng) {
+  Eigen::MatrixXd m(n, n);
+  for (Eigen::Index i = 0; i < n; ++i) m.col(i) = RandomVector(n, rng);
+  const Eigen::MatrixXd q = m.householderQr().householderQ();
+  Eigen::VectorXd d(n);
+  for (double& x : d) x = smallest + (largest - smallest) * rng.Uniform();
+  return q * d.asDiagonal() * q.transpose();
+}
+
+inline Eigen::MatrixXd Power(const Eigen::MatrixXd& m, int exponent) {
+  Eigen::MatrixXd out = Eigen::MatrixXd::Identity(m.rows(), m.cols());
+  for (int i = 0; i < exponent; ++i) out = out * m;
+  return out;
+}
+
+}  // namespace leeway
+
+#endif  // LEEWAY_TESTS_SIMULATED_FEDERATION_H_
