@@ -35,6 +35,18 @@ absl::Status Validate(const SyntheticOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--noise-sd is ", options.noise_sd, "; it must be a number of at least 0"));
   }
+  if (!std::isfinite(options.conflict)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--conflict is ", options.conflict, "; it must be a number"));
+  }
+  if (options.condition != 0 && !(options.condition >= 1 && std::isfinite(options.condition))) {
+    return absl::InvalidArgumentError(absl::StrCat("--condition is ", options.condition,
+                                                   "; a condition number is at least 1 (0: off)"));
+  }
+  if ((options.conflict != 0) + options.identical + options.equal_hessians > 1) {
+    return absl::InvalidArgumentError(
+        "--conflict, --identical and --equal-hessians exclude each other; choose one");
+  }
   if (uint64_t{options.samples} * options.dimension > kMostNumbers) {
     return absl::InvalidArgumentError(absl::StrCat("--samples times --dimension is more than ",
                                                    kMostNumbers,
@@ -51,9 +63,40 @@ absl::Status MakeDirectory(const fs::path& path) {
   return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot create ", path.string()));
 }
 
+// The stream of a client's scale and inputs.
+Rng InputStream(const SyntheticOptions& options, absl::string_view id) {
+  return Rng(options.seed, 0, ClientKey(id), Purpose::kSyntheticClient);
+}
+
+// nu_c: the first number of the client's stream.
+double DrawScale(const SyntheticOptions& options, Rng& rng) {
+  const double uniform = rng.Uniform();
+  return options.condition > 0 ? kLargestScale - uniform : kLargestScale * uniform;
+}
+
+// Scales of the coordinates: squares fall geometrically from 1 to 1 / condition.
+std::vector<double> CoordinateScales(const SyntheticOptions& options) {
+  std::vector<double> scales(options.dimension, 1);
+  if (options.condition == 0 || options.dimension == 1) return scales;
+  for (size_t j = 0; j < scales.size(); ++j) {
+    const double place = static_cast<double>(j) / (options.dimension - 1);
+    scales[j] = std::pow(options.condition, -0.5 * place);
+  }
+  return scales;
+}
+
+// What generates the targets of a client: w*, or shifted along u by its scale.
+std::vector<double> ClientTruth(const SyntheticOptions& options, std::vector<double> truth,
+                                const std::vector<double>& direction, double scale_over_mean) {
+  for (size_t j = 0; j < truth.size(); ++j) {
+    truth[j] += options.conflict * scale_over_mean * direction[j];
+  }
+  return truth;
+}
+
 absl::Status WriteClient(const SyntheticOptions& options, const std::vector<double>& truth,
-                         const fs::path& directory) {
-  const SyntheticClient client = MakeSyntheticClient(options, truth, directory.filename().string());
+                         const std::string& id, const fs::path& directory) {
+  const SyntheticClient client = MakeSyntheticClient(options, truth, id);
   LEEWAY_RETURN_IF_ERROR(MakeDirectory(directory));
   LEEWAY_RETURN_IF_ERROR(
       WriteNpy<double>(directory / "train_x.npy", {options.samples, options.dimension}, client.x));
@@ -64,9 +107,18 @@ absl::Status WriteAll(const SyntheticOptions& options, const fs::path& directory
   LEEWAY_RETURN_IF_ERROR(MakeDirectory(directory));
   const std::vector<double> truth = SyntheticTruth(options);
   LEEWAY_RETURN_IF_ERROR(WriteNpy<double>(directory / "truth.npy", {options.dimension}, truth));
+  const std::vector<double> direction = SyntheticDirection(options);
+  std::vector<double> scales;
   for (uint32_t c = 0; c < options.clients; ++c) {
-    LEEWAY_RETURN_IF_ERROR(
-        WriteClient(options, truth, directory / SyntheticClientName(c, options.clients)));
+    Rng rng = InputStream(options, SyntheticClientName(c, options.clients));
+    scales.push_back(DrawScale(options, rng));
+  }
+  const double mean = std::accumulate(scales.begin(), scales.end(), 0.0) / options.clients;
+  for (uint32_t c = 0; c < options.clients; ++c) {
+    const std::string name = SyntheticClientName(c, options.clients);
+    LEEWAY_RETURN_IF_ERROR(WriteClient(
+        options, ClientTruth(options, truth, direction, scales[c] - mean),
+        options.identical ? SyntheticClientName(0, options.clients) : name, directory / name));
   }
   return absl::OkStatus();
 }
@@ -80,19 +132,42 @@ std::vector<double> SyntheticTruth(const SyntheticOptions& options) {
   return truth;
 }
 
+std::vector<double> SyntheticDirection(const SyntheticOptions& options) {
+  // The same stream as w*, after it.
+  Rng rng(options.seed, 0, 0, Purpose::kSyntheticTruth);
+  std::vector<double> direction(options.dimension);
+  for (int draw = 0; draw < 2; ++draw) {
+    for (double& u : direction) u = rng.Normal();
+  }
+  const double norm =
+      std::sqrt(std::inner_product(direction.begin(), direction.end(), direction.begin(), 0.0));
+  for (double& u : direction) u /= norm;
+  return direction;
+}
+
 SyntheticClient MakeSyntheticClient(const SyntheticOptions& options,
                                     const std::vector<double>& truth, absl::string_view id) {
-  Rng rng(options.seed, 0, ClientKey(id), Purpose::kSyntheticClient);
+  Rng rng = InputStream(
+      options, options.equal_hessians ? SyntheticClientName(0, options.clients) : std::string(id));
   SyntheticClient client;
-  client.scale = kLargestScale * rng.Uniform();
+  client.scale = DrawScale(options, rng);
+  const std::vector<double> scales = CoordinateScales(options);
+  const double centre = options.condition > 0 ? 0.5 : 0;
   client.x.resize(size_t{options.samples} * options.dimension);
-  for (double& x : client.x) x = client.scale * rng.Uniform();
+  for (size_t i = 0; i < client.x.size(); ++i) {
+    client.x[i] = client.scale * scales[i % options.dimension] * (rng.Uniform() - centre);
+  }
+  std::vector<double> own_truth = truth;
+  if (options.equal_hessians) {
+    rng = Rng(options.seed, 1, ClientKey(id), Purpose::kSyntheticClient);
+    for (double& w : own_truth) w += rng.Normal();
+  }
   // The noise comes last and is always drawn: the inputs do not depend on it.
   client.y.resize(options.samples);
   for (size_t i = 0; i < options.samples; ++i) {
     const double* x = client.x.data() + i * options.dimension;
-    client.y[i] =
-        std::inner_product(truth.begin(), truth.end(), x, 0.0) + options.noise_sd * rng.Normal();
+    client.y[i] = std::inner_product(own_truth.begin(), own_truth.end(), x, 0.0) +
+                  options.noise_sd * rng.Normal();
   }
   return client;
 }

@@ -2,6 +2,7 @@
 // inputs x ~ U(0, nu_c) per coordinate with nu_c ~ U(0, 5), and targets
 // y = <w*, x> + eps with w* ~ N(0, I), eps ~ N(0, noise_sd^2). The inputs depend
 // on the seed and the client's name alone, so that noise levels can be compared.
+// Options make the other regimes of the paper's Section 4, and conflict.
 #ifndef LEEWAY_CLI_DATA_H_
 #define LEEWAY_CLI_DATA_H_
 
@@ -21,6 +22,18 @@ struct SyntheticOptions {
   uint32_t dimension = 30;
   double noise_sd = 0.3;
   uint64_t seed = 0;
+  // Client c's targets come from w* + conflict (nu_c - mean nu) u with a unit
+  // vector u: what clients want then depends on their inputs' scale, and so on
+  // their Hessian.
+  double conflict = 0;
+  // All clients have the same data.
+  bool identical = false;
+  // All clients have the same inputs, so the same Hessian; targets of client c
+  // come from w* + N(0, I).
+  bool equal_hessians = false;
+  // 0: off. Else inputs are centred, nu_c ~ U(4, 5), and coordinates are scaled so
+  // that expected Hessians have this condition number. Samples spread it further.
+  double condition = 0;
 };
 
 // One client's examples.
@@ -34,6 +47,10 @@ struct SyntheticClient {
 // loss, which is near it.
 std::vector<double> SyntheticTruth(const SyntheticOptions& options);
 
+// The unit vector u of SyntheticOptions::conflict.
+std::vector<double> SyntheticDirection(const SyntheticOptions& options);
+
+// `truth` generates this client's targets.
 SyntheticClient MakeSyntheticClient(const SyntheticOptions& options,
                                     const std::vector<double>& truth, absl::string_view id);
 

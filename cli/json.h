@@ -23,6 +23,7 @@ class JsonWriter {
   JsonWriter& Key(absl::string_view key);
 
   JsonWriter& Null();
+  JsonWriter& Bool(bool value) { return Raw(value ? "true" : "false"); }
   JsonWriter& Value(double number);
   JsonWriter& Value(absl::string_view text);
   JsonWriter& Value(const char* text) { return Value(absl::string_view(text)); }

@@ -10,8 +10,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/data.h"
+#include "cli/drift.h"
+#include "cli/report.h"
 #include "cli/run.h"
 #include "cli/show.h"
+#include "client/import/command.h"
 #include "common/version.h"
 
 namespace leeway {
@@ -69,6 +72,15 @@ CLI::App* AddSynthetic(CLI::App& data, SyntheticOptions& options) {
       ->capture_default_str();
   command->add_option("--seed", options.seed, "Seed; the inputs do not depend on the noise")
       ->capture_default_str();
+  command->add_option("--conflict", options.conflict,
+                      "Client optima w* + CONFLICT (nu_c - mean nu) u: they differ with the "
+                      "inputs' scale nu_c, along a unit vector u");
+  command->add_flag("--identical", options.identical, "All clients have the same data");
+  command->add_flag("--equal-hessians", options.equal_hessians,
+                    "All clients have the same inputs; their optima are w* + N(0, I)");
+  command->add_option("--condition", options.condition,
+                      "Condition number of expected Hessians, with centred inputs (default: as in "
+                      "the paper)");
   command->footer(
       "Examples:\n"
       "  leeway data synthetic --out data/paper\n"
@@ -112,6 +124,35 @@ CLI::App* AddShow(CLI::App& app, ShowOptions& options) {
   return command;
 }
 
+CLI::App* AddDrift(CLI::App& app, DriftOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("drift", "Tell whether heterogeneity hurts FedAvg here, up to which H");
+  command->add_option("DIR", options.directory, "The --out directory of the run")->required();
+  command->add_flag("--json", options.json, "For programs: the same, with 17 digits");
+  command->footer(
+      "The run's config needs the phases optimum and fixed_point, and should have constants\n"
+      "and a probe at OPTIMUM.\n"
+      "Examples:\n"
+      "  leeway drift runs/paper\n"
+      "  leeway drift runs/paper --json | python3 -m json.tool");
+  return command;
+}
+
+CLI::App* AddReport(CLI::App& app, ReportOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("report", "Write a page with the run's charts and tables, SVG and CSV");
+  command->add_option("DIR", options.directory, "The --out directory of the run")->required();
+  command->add_option("--out", options.out,
+                      "The page to write (default: DIR/report/report.html, with SVG and CSV files "
+                      "beside it; else they go to NAME_files for NAME.html)");
+  command->footer(
+      "Works on runs that are not finished, too.\n"
+      "Examples:\n"
+      "  leeway report runs/paper\n"
+      "  leeway report runs/paper --out paper.html");
+  return command;
+}
+
 int DataCommand(const SyntheticOptions& options) {
   if (absl::Status status = WriteSynthetic(options); !status.ok()) {
     const bool usage = absl::IsInvalidArgument(status) || absl::IsAlreadyExists(status);
@@ -140,9 +181,14 @@ struct Commands {
   SyntheticOptions synthetic_options;
   RunOptions run_options;
   ShowOptions show_options;
+  DriftOptions drift_options;
+  ReportOptions report_options;
+  int import_exit_code = 0;  // set by the commands that deal with people's own files
   CLI::App* data = nullptr;
   CLI::App* synthetic = nullptr;
   CLI::App* run = nullptr;
+  CLI::App* drift = nullptr;
+  CLI::App* report = nullptr;
 
   Commands() {
     app.set_version_flag("--version", absl::StrCat("leeway ", kVersion));
@@ -151,14 +197,18 @@ struct Commands {
         "Examples:\n"
         "  leeway data synthetic --out data/paper\n"
         "  leeway run experiments/paper_synthetic.textproto --data data/paper --out runs/paper\n"
-        "  leeway show runs/paper\n"
+        "  leeway drift runs/paper\n"
+        "  leeway report runs/paper\n"
         "`leeway COMMAND --help` explains a command.");
-    data = app.add_subcommand("data", "Make data sets");
+    data = app.add_subcommand("data", "Make, import, partition and describe data sets");
     data->require_subcommand(1);
     data->footer("Examples:\n  leeway data synthetic --out data/paper");
     synthetic = AddSynthetic(*data, synthetic_options);
+    AddImportCommands(*data, &import_exit_code);
     run = AddRun(app, run_options);
     AddShow(app, show_options);
+    drift = AddDrift(app, drift_options);
+    report = AddReport(app, report_options);
   }
 };
 
@@ -183,7 +233,10 @@ int Main(int argc, char** argv) {
     }
     return UsageError(absl::StrCat(error.what(), "; see `", command, " --help`"));
   }
+  if (commands.drift->parsed()) return DriftCommand(commands.drift_options);
+  if (commands.report->parsed()) return ReportCommand(commands.report_options);
   if (commands.synthetic->parsed()) return DataCommand(commands.synthetic_options);
+  if (commands.data->parsed()) return commands.import_exit_code;
   return commands.run->parsed() ? RunCommand(commands.run_options)
                                 : ShowCommand(commands.show_options);
 }

@@ -66,6 +66,13 @@ std::string EvaluationResult(const v1::RoundRecord& record) {
   return text;
 }
 
+std::string ConstantsText(const v1::ConstantsResult& constants) {
+  return absl::StrFormat("measured L = %.4g, mu = %.4g; over clients L up to %.4g, mu from %.4g",
+                         constants.smoothness(), constants.convexity(),
+                         constants.largest_client_smoothness(),
+                         constants.smallest_client_convexity());
+}
+
 }  // namespace
 
 OutputStyle OutputStyle::Of(std::FILE* out) {
@@ -156,6 +163,11 @@ std::string ProgressView::PhaseResult() const {
           record.round_in_phase(), ShortTime(phase_seconds_), first_loss_, record.loss());
     case v1::EVALUATE_ROUND:
       return EvaluationResult(record);
+    case v1::CONSTANTS_ROUND:
+      return ConstantsText(record.constants());
+    case v1::FIXED_POINT_ROUND:
+      return absl::StrFormat("FedAvg's resting points found in %d rounds, %s",
+                             record.round_in_phase(), ShortTime(phase_seconds_));
     default:
       return absl::StrCat(PhaseName(record.phase()), " done");
   }
@@ -172,6 +184,10 @@ std::string ProgressView::PhaseName(uint32_t phase) const {
       return "train";
     case v1::Phase::kEvaluate:
       return "evaluate";
+    case v1::Phase::kConstants:
+      return "constants";
+    case v1::Phase::kFixedPoint:
+      return "fixed point";
     default:
       return "phase";
   }

@@ -131,7 +131,7 @@ absl::Status Launch::Prepare() {
         "with `leeway data synthetic --out DIR`)");
   }
   LEEWAY_ASSIGN_OR_RETURN(config_, LoadConfig(options_.config));
-  LEEWAY_ASSIGN_OR_RETURN(clients_, ListClients(options_.data));
+  LEEWAY_ASSIGN_OR_RETURN(clients_, ClientDirectories(options_.data));
   LEEWAY_RETURN_IF_ERROR(CheckClients(config_, clients_.size()));
   LEEWAY_RETURN_IF_ERROR(ProgramBeside(kServer).status());
   LEEWAY_RETURN_IF_ERROR(ProgramBeside("leeway-client").status());
@@ -313,7 +313,7 @@ int RunCommand(const RunOptions& options) {
   return kExitOk;
 }
 
-absl::StatusOr<std::vector<std::string>> ListClients(const std::string& data) {
+absl::StatusOr<std::vector<std::string>> ClientDirectories(const std::string& data) {
   std::error_code error;
   std::vector<std::string> clients;
   for (const fs::directory_entry& entry : fs::directory_iterator(data, error)) {

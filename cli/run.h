@@ -30,7 +30,7 @@ inline constexpr int kExitSignal = 128;  // plus the signal's number: 130 for Ct
 int RunCommand(const RunOptions& options);
 
 // The client directories in `data`, sorted: those that hold train_x.npy.
-absl::StatusOr<std::vector<std::string>> ListClients(const std::string& data);
+absl::StatusOr<std::vector<std::string>> ClientDirectories(const std::string& data);
 
 // One process per client up to 100, then two per core: beyond that more processes
 // only cost memory.

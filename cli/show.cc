@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "cli/json.h"
+#include "cli/drift.h"
 #include "common/status.h"
 
 namespace leeway {
@@ -21,124 +21,16 @@ constexpr size_t kLastRounds = 10;
 // step there is no drift at all.
 constexpr double kRounding = 1e-22;
 
-bool Drifts(const v1::RoundRecord& probe, const v1::DriftAtSteps& drift) {
-  const double scale = std::isfinite(probe.dissimilarity()) ? probe.dissimilarity() : 0;
-  return drift.drift_bound() > kRounding * scale;
-}
-
-std::vector<v1::RoundRecord> OfKind(const RunSummary& run, v1::RoundKind kind) {
-  std::vector<v1::RoundRecord> records;
-  for (const v1::RoundRecord& record : run.records) {
-    if (record.kind() == kind) records.push_back(record);
-  }
-  return records;
-}
-
-std::string PointKey(v1::Probe::Point point) {
-  return absl::AsciiStrToLower(v1::Probe::Point_Name(point));
-}
-
-void WriteOptimum(const RunSummary& run, JsonWriter& json) {
-  const std::vector<v1::RoundRecord> rounds = OfKind(run, v1::OPTIMUM_ROUND);
-  const std::string model = run.ModelPath("optimum");
-  if (rounds.empty() || model.empty()) {
-    json.NullField("optimum");
-    return;
-  }
-  json.Key("optimum").BeginObject();
-  json.Field("gradient_norm", rounds.back().gradient_norm());
-  json.Field("rounds", rounds.back().round_in_phase());
-  json.Field("model", model);
-  json.EndObject();
-}
-
-void WriteProbe(const v1::RoundRecord& probe, JsonWriter& json) {
-  json.BeginObject();
-  json.Field("point", PointKey(probe.point()));
-  json.Field("round", probe.round());
-  json.Field("step_size", probe.step_size());
-  json.Field("clients", probe.reports());
-  json.Field("dissimilarity", probe.dissimilarity());
-  json.Key("steps").BeginArray();
-  for (const v1::DriftAtSteps& drift : probe.drift()) {
-    json.BeginObject();
-    json.Field("h", drift.h());
-    json.Field("average_drift_squared", drift.average_drift_squared());
-    json.Field("drift_bound", drift.drift_bound());
-    json.Field("unbiased_drift_squared", drift.unbiased_drift_squared());
-    json.EndObject();
-  }
-  json.EndArray().EndObject();
-}
-
-void WriteRound(const v1::RoundRecord& round, JsonWriter& json) {
-  const double nan = std::nan("");
-  const bool measured = round.drift_size() > 0;
-  json.BeginObject();
-  json.Field("round", round.round_in_phase());
-  json.Field("loss", round.loss());
-  json.Field("local_steps", round.local_steps());
-  json.Field("step_size", round.step_size());
-  json.Field("server_rate", round.server_rate());
-  json.Field("average_drift_squared", measured ? round.drift(0).average_drift_squared() : nan);
-  json.Field("drift_bound", measured ? round.drift(0).drift_bound() : nan);
-  json.Field("reports", round.reports());
-  json.Field("seconds", round.seconds());
-  json.Field("model_sha256", round.model_sha256());
-  json.EndObject();
-}
-
-void WriteEvaluation(const v1::RoundRecord& round, JsonWriter& json) {
-  json.BeginObject();
-  json.Field("round", round.round());
-  json.Field("phase", round.phase());
-  json.Field("loss", round.loss());
-  json.Field("loss_standard_error", round.loss_standard_error());
-  json.Field("test_loss", round.test_loss());
-  json.Field("accuracy", round.accuracy());
-  json.Field("test_examples", round.test_examples());
-  json.Field("reports", round.reports());
-  json.EndObject();
-}
-
-template <typename Write>
-void WriteAll(absl::string_view key, const std::vector<v1::RoundRecord>& records,
-              const Write& write, JsonWriter& json) {
-  json.Key(key).BeginArray();
-  for (const v1::RoundRecord& record : records) write(record, json);
-  json.EndArray();
-}
-
-// "linear regression", ...: the name of the field that is set.
-std::string ModelKind(const v1::Model& model) {
-  const auto* field = model.GetReflection()->GetOneofFieldDescriptor(
-      model, v1::Model::descriptor()->FindOneofByName("kind"));
-  return field == nullptr ? "no model" : absl::StrReplaceAll(field->name(), {{"_", " "}});
-}
-
 std::string LocalWork(const v1::LocalRule& rule) {
   std::string text = rule.steps() > 0 ? absl::StrCat(rule.steps(), " local steps")
                                       : absl::StrCat(rule.epochs(), " local epochs");
-  absl::StrAppend(&text, ", step size ", rule.step_size());
+  if (rule.step_size() > 0) {
+    absl::StrAppend(&text, ", step size ", rule.step_size());
+  } else {
+    text += ", automatic step size";
+  }
   if (rule.batch_size() > 0) absl::StrAppend(&text, ", batches of ", rule.batch_size());
   return text;
-}
-
-std::string PhaseText(const v1::Phase& phase) {
-  switch (phase.kind_case()) {
-    case v1::Phase::kOptimum:
-      return "find the optimum w*";
-    case v1::Phase::kProbe:
-      return absl::StrCat("probe the drift at ", PointName(phase.probe().point()),
-                          " for H = ", absl::StrJoin(phase.probe().steps(), ", "));
-    case v1::Phase::kTrain:
-      return absl::StrCat("train ", phase.train().rounds(), " rounds of FedAvg (",
-                          LocalWork(phase.train().local()), ")");
-    case v1::Phase::kEvaluate:
-      return absl::StrCat("evaluate ", PointName(phase.evaluate().point()));
-    default:
-      return "unknown phase";
-  }
 }
 
 std::string ConfigText(const RunSummary& run) {
@@ -156,7 +48,7 @@ std::string ConfigText(const RunSummary& run) {
 }
 
 std::string OptimumText(const RunSummary& run) {
-  const std::vector<v1::RoundRecord> rounds = OfKind(run, v1::OPTIMUM_ROUND);
+  const std::vector<v1::RoundRecord> rounds = RecordsOf(run, v1::OPTIMUM_ROUND);
   if (rounds.empty()) return "";
   return absl::StrFormat("\nOptimum: |grad F| = %.3g after %d rounds, loss %.6g\n",
                          rounds.back().gradient_norm(), rounds.back().round_in_phase(),
@@ -185,7 +77,7 @@ std::string ProbeTable(const v1::RoundRecord& probe) {
 }
 
 std::string LastRoundsText(const RunSummary& run) {
-  const std::vector<v1::RoundRecord> rounds = OfKind(run, v1::TRAIN_ROUND);
+  const std::vector<v1::RoundRecord> rounds = RecordsOf(run, v1::TRAIN_ROUND);
   if (rounds.empty()) return "";
   std::string text =
       "\nLast training rounds\n\n"
@@ -205,7 +97,7 @@ std::string LastRoundsText(const RunSummary& run) {
 
 std::string EvaluationsText(const RunSummary& run) {
   std::string text;
-  for (const v1::RoundRecord& round : OfKind(run, v1::EVALUATE_ROUND)) {
+  for (const v1::RoundRecord& round : RecordsOf(run, v1::EVALUATE_ROUND)) {
     absl::StrAppendFormat(&text, "\nEvaluation (phase %d): loss %.6g", round.phase() + 1,
                           round.loss());
     if (round.test_examples() > 0) {
@@ -220,6 +112,12 @@ std::string EvaluationsText(const RunSummary& run) {
   return text;
 }
 
+// What the run's fixed points say; empty if it has none.
+std::string Answer(const RunSummary& run) {
+  const absl::StatusOr<Verdict> verdict = Judge(run);
+  return verdict.ok() ? absl::StrCat("\nVerdict: ", VerdictText(*verdict)) : "";
+}
+
 std::string PlacesText(const RunSummary& run) {
   std::string text = absl::StrCat("\nRecords:     ", run.directory, "/run.db (SQLite)\n");
   for (const auto& [label, name] :
@@ -231,6 +129,47 @@ std::string PlacesText(const RunSummary& run) {
 }
 
 }  // namespace
+
+std::vector<v1::RoundRecord> RecordsOf(const RunSummary& run, v1::RoundKind kind) {
+  std::vector<v1::RoundRecord> records;
+  for (const v1::RoundRecord& record : run.records) {
+    if (record.kind() == kind) records.push_back(record);
+  }
+  return records;
+}
+
+bool Drifts(const v1::RoundRecord& probe, const v1::DriftAtSteps& drift) {
+  const double scale = std::isfinite(probe.dissimilarity()) ? probe.dissimilarity() : 0;
+  return drift.drift_bound() > kRounding * scale;
+}
+
+std::string ModelKind(const v1::Model& model) {
+  const auto* field = model.GetReflection()->GetOneofFieldDescriptor(
+      model, v1::Model::descriptor()->FindOneofByName("kind"));
+  return field == nullptr ? "no model" : absl::StrReplaceAll(field->name(), {{"_", " "}});
+}
+
+std::string PhaseText(const v1::Phase& phase) {
+  switch (phase.kind_case()) {
+    case v1::Phase::kOptimum:
+      return "find the optimum w*";
+    case v1::Phase::kProbe:
+      return absl::StrCat("probe the drift at ", PointName(phase.probe().point()),
+                          " for H = ", absl::StrJoin(phase.probe().steps(), ", "));
+    case v1::Phase::kTrain:
+      return absl::StrCat("train ", phase.train().rounds(), " rounds of FedAvg (",
+                          LocalWork(phase.train().local()), ")");
+    case v1::Phase::kEvaluate:
+      return absl::StrCat("evaluate ", PointName(phase.evaluate().point()));
+    case v1::Phase::kConstants:
+      return "measure L, μ and the Hessian dissimilarity";
+    case v1::Phase::kFixedPoint:
+      return absl::StrCat("find where FedAvg comes to rest for H = ",
+                          absl::StrJoin(phase.fixed_point().steps(), ", "));
+    default:
+      return "unknown phase";
+  }
+}
 
 std::string RunSummary::ModelPath(absl::string_view name) const {
   for (const NamedModel& model : names) {
@@ -256,6 +195,7 @@ absl::StatusOr<RunSummary> LoadRun(const std::string& directory) {
   run.directory = directory;
   run.begun = store.begun();
   if (!run.begun) return run;
+  LEEWAY_ASSIGN_OR_RETURN(run.run_id, store.RunId());
   LEEWAY_ASSIGN_OR_RETURN(run.state, store.State());
   LEEWAY_ASSIGN_OR_RETURN(run.message, store.Message());
   LEEWAY_ASSIGN_OR_RETURN(run.config, store.Config());
@@ -263,8 +203,7 @@ absl::StatusOr<RunSummary> LoadRun(const std::string& directory) {
   run.clients = roster.size();
   LEEWAY_ASSIGN_OR_RETURN(run.records, store.RoundsAfter(0));
   LEEWAY_ASSIGN_OR_RETURN(run.names, store.NamedModels());
-  LEEWAY_ASSIGN_OR_RETURN(const std::vector<v1::Event> events, store.EventsAfter(0));
-  run.events = events.size();
+  LEEWAY_ASSIGN_OR_RETURN(run.events, store.EventsAfter(0));
   return run;
 }
 
@@ -283,45 +222,22 @@ std::string PointName(v1::Probe::Point point) {
   }
 }
 
-std::string RunJson(const RunSummary& run) {
-  JsonWriter json;
-  json.BeginObject();
-  json.Field("status", StateName(run.state));
-  if (!run.message.empty()) json.Field("message", run.message);
-  if (run.begun) {
-    json.Field("seed", run.config.seed());
-  } else {
-    json.NullField("seed");
-  }
-  WriteOptimum(run, json);
-  WriteAll("probes", OfKind(run, v1::PROBE_ROUND), WriteProbe, json);
-  WriteAll("rounds", OfKind(run, v1::TRAIN_ROUND), WriteRound, json);
-  WriteAll("evaluations", OfKind(run, v1::EVALUATE_ROUND), WriteEvaluation, json);
-  json.Field("events", run.events);
-  const std::string final_model = run.ModelPath("final");
-  if (final_model.empty()) {
-    json.NullField("final_model");
-  } else {
-    json.Field("final_model", final_model);
-  }
-  json.EndObject();
-  return json.text() + "\n";
-}
-
 std::string RunText(const RunSummary& run) {
   const std::string name = run.config.name().empty() ? run.directory : run.config.name();
   std::string text = absl::StrCat(name, ": ", StateName(run.state));
   if (!run.begun) return absl::StrCat(text, ", waiting for its clients to join\n");
   absl::StrAppend(&text, run.message.empty() ? "" : ": ", run.message, "\n", ConfigText(run),
                   OptimumText(run));
-  for (const v1::RoundRecord& probe : OfKind(run, v1::PROBE_ROUND)) text += ProbeTable(probe);
-  return absl::StrCat(text, LastRoundsText(run), EvaluationsText(run), PlacesText(run));
+  for (const v1::RoundRecord& probe : RecordsOf(run, v1::PROBE_ROUND)) text += ProbeTable(probe);
+  return absl::StrCat(text, LastRoundsText(run), EvaluationsText(run), Answer(run),
+                      PlacesText(run));
 }
 
 std::string ResultsText(const RunSummary& run) {
   std::string text;
-  for (const v1::RoundRecord& probe : OfKind(run, v1::PROBE_ROUND)) text += ProbeTable(probe);
-  return absl::StrCat(text, EvaluationsText(run), PlacesText(run), "Read again:  leeway show ",
+  for (const v1::RoundRecord& probe : RecordsOf(run, v1::PROBE_ROUND)) text += ProbeTable(probe);
+  return absl::StrCat(text, EvaluationsText(run), Answer(run), PlacesText(run),
+                      "Charts:      leeway report ", run.directory, "\nRead again:  leeway show ",
                       run.directory, "\n");
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "proto/federation.pb.h"
 #include "proto/run.pb.h"
 #include "server/store.h"
 
@@ -18,13 +19,14 @@ namespace leeway {
 struct RunSummary {
   std::string directory;  // as the user gave it
   bool begun = false;     // false: it still waits for its clients; the rest is empty
+  std::string run_id;
   v1::RunState state = v1::GATHERING;
   std::string message;  // why it failed
   v1::RunConfig config;
   uint64_t clients = 0;
   std::vector<v1::RoundRecord> records;
   std::vector<NamedModel> names;
-  uint64_t events = 0;
+  std::vector<v1::Event> events;
 
   // Path of the model with this name; empty if there is none.
   std::string ModelPath(absl::string_view name) const;
@@ -38,11 +40,22 @@ std::string StateName(v1::RunState state);
 // "w*", "the initial model", ...
 std::string PointName(v1::Probe::Point point);
 
+// "linear regression", ...
+std::string ModelKind(const v1::Model& model);
+// "find the optimum w*", ...
+std::string PhaseText(const v1::Phase& phase);
+
+std::vector<v1::RoundRecord> RecordsOf(const RunSummary& run, v1::RoundKind kind);
+
+// False if what was measured is rounding: with one full-batch step there is no
+// drift at all.
+bool Drifts(const v1::RoundRecord& probe, const v1::DriftAtSteps& drift);
+
 // The JSON of `leeway show --json`.
 std::string RunJson(const RunSummary& run);
 // The text of `leeway show`.
 std::string RunText(const RunSummary& run);
-// What to read after a run: probe tables, conclusions, where the files are.
+// What to read after a run: probe tables, the verdict, where the files are.
 std::string ResultsText(const RunSummary& run);
 
 // One sentence on what a probe found.

@@ -42,8 +42,7 @@ void AddNoise(const v1::RoundRecord& round, const ProbeEntry& probe, Theorem2& t
 void CheckConditions(const RunSummary& run, const v1::RoundRecord& round,
                      const v1::ConstantsResult& constants, Theorem2& theorem) {
   if (theorem.alpha > kLargestAlpha * kSlack) {
-    theorem.broken.push_back(
-        absl::StrFormat("the server rate α = %g is above 1/4", theorem.alpha));
+    theorem.broken.push_back(absl::StrFormat("the server rate α = %g is above 1/4", theorem.alpha));
   } else if (theorem.alpha > kLargestProvenAlpha * kSlack) {
     theorem.notes.push_back(absl::StrFormat(
         "the server rate α = %g is above the 1/8 that the proof in the appendix uses",
@@ -83,10 +82,11 @@ absl::StatusOr<Theorem2> TheoryOf(const RunSummary& run,
   theorem.mu = constants->smallest_client_convexity();
   theorem.smoothness = constants->largest_client_smoothness();
   if (!(theorem.mu > 0)) {
-    return Missing(absl::StrFormat(
-        "the theorem needs strongly convex clients, but the smallest μ of any client is %.3g; add a "
-        "penalty (l2) to the model",
-        theorem.mu));
+    return Missing(
+        absl::StrFormat("the theorem needs strongly convex clients, but the smallest μ of any "
+                        "client is %.3g; add a "
+                        "penalty (l2) to the model",
+                        theorem.mu));
   }
   if (theorem.h == 0) return Missing("clients ran epochs, so H differs by client");
   if (first.round_in_phase() != 1 || !std::isfinite(first.distance_squared())) {
@@ -100,8 +100,7 @@ absl::StatusOr<Theorem2> TheoryOf(const RunSummary& run,
         "step_size: %g steps: [%d] } }`",
         theorem.h, theorem.eta, theorem.eta, theorem.h));
   }
-  theorem.floor =
-      DriftFloor(std::max(0.0, exact.drift->unbiased_drift_squared()), *constants);
+  theorem.floor = DriftFloor(std::max(0.0, exact.drift->unbiased_drift_squared()), *constants);
   const double shrink = theorem.alpha * theorem.eta * theorem.h * theorem.mu / 2;
   theorem.rate = std::max(0.0, 1 - shrink);
   if (first.batch_size() > 0) {

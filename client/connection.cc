@@ -113,6 +113,7 @@ class Member {
   static std::shared_ptr<grpc::Channel> MakeChannel(const std::string& server) {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

@@ -68,10 +68,13 @@ absl::Status CheckShapes(const DataPart& part, const std::string& x_path,
     return absl::InvalidArgumentError(absl::StrCat(x_path, ": shape ", ShapeText(x),
                                                    ", expected at least one feature per example"));
   }
-  if (y.size() != 1 && !(y.size() == 2 && y[1] == 1)) {
+  // Sequences: one target per input token.
+  const bool sequence = y.size() == 2 && x.size() == 2 && y[1] == x[1] && IsInteger(part.y.type());
+  if (y.size() != 1 && !(y.size() == 2 && y[1] == 1) && !sequence) {
     return absl::InvalidArgumentError(
         absl::StrCat(y_path, ": shape ", ShapeText(y),
-                     ", expected one value per example, (n,); use array.reshape(-1)"));
+                     ", expected one value per example, (n,), or for sequences integers of the "
+                     "shape of x; use array.reshape(-1)"));
   }
   if (x[0] != y[0]) {
     return absl::InvalidArgumentError(

@@ -31,8 +31,8 @@ struct ClientReport {
 // permutation drawn from `rng`, cut into batch_size pieces, the last may be
 // smaller. With repeats R > 1 (and batches), R - 1 further paths with streams of
 // their own and one of full-batch steps go along, for the iterate bias and the
-// variance; vectors are of the first path. Fails with InvalidArgument if a non-finite value appears, naming the
-// step and the remedy (lower step_size).
+// variance; vectors are of the first path. Fails with InvalidArgument if a non-finite value
+// appears, naming the step and the remedy (lower step_size).
 template <typename T>
 absl::StatusOr<ClientReport<T>> RunTask(Objective<T>& objective, const v1::Task& task,
                                         ConstVectorRef<T> start, Rng rng);

@@ -21,20 +21,20 @@ struct ReportLayout {
   size_t vectors = 0;
 
   // Scalars, each multiplied by the client's weight when added.
-  int loss = -1;                  // F_c at the start
-  int loss_squared = -1;          // F_c^2
-  int gradient_squared = -1;      // |grad F_c|^2, with full_step
-  int first_drift_squared = -1;   // |B_c|^2 at the k-th of drift_steps
+  int loss = -1;                 // F_c at the start
+  int loss_squared = -1;         // F_c^2
+  int gradient_squared = -1;     // |grad F_c|^2, with full_step
+  int first_drift_squared = -1;  // |B_c|^2 at the k-th of drift_steps
   // v_c |B_c|^2, with weighting EXAMPLES: summed with the weight, v_c^2 |B_c|^2.
   int first_weighted_drift_squared = -1;
   // With repeats, at the k-th of drift_steps: |delta_c|^2, and v_c times the
   // variance of the client's pseudo-gradient.
   int first_iterate_bias = -1;
   int first_variance = -1;
-  int test_examples = -1;         // with evaluate
-  int test_loss = -1;             // summed over test examples
-  int correct = -1;               // number of test examples answered correctly
-  int first_count = -1;           // with count: 1 if the quantity is above the k-th threshold
+  int test_examples = -1;  // with evaluate
+  int test_loss = -1;      // summed over test examples
+  int correct = -1;        // number of test examples answered correctly
+  int first_count = -1;    // with count: 1 if the quantity is above the k-th threshold
   size_t scalars = 0;
 
   TallyShape Shape(const v1::Task& task, size_t dimension) const;

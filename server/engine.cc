@@ -66,7 +66,11 @@ absl::Status Engine::Resume() {
   LEEWAY_ASSIGN_OR_RETURN(const std::vector<StoredClient> stored, store_->Roster());
   std::vector<Enrolment> roster;
   roster.reserve(stored.size());
-  for (const StoredClient& c : stored) roster.push_back({c.id, c.examples, c.test_examples});
+  uint64_t examples = 0;
+  for (const StoredClient& c : stored) {
+    roster.push_back({c.id, c.examples, c.test_examples});
+    examples += c.examples;
+  }
   coordinator_.emplace(std::move(roster));
   LEEWAY_ASSIGN_OR_RETURN(layout_, LayoutOf(options_.config.model(), *schema_));
   LEEWAY_ASSIGN_OR_RETURN(const ScriptState bytes, store_->Script());
@@ -75,8 +79,9 @@ absl::Status Engine::Resume() {
     return absl::DataLossError("the saved state of the run cannot be read");
   }
   LEEWAY_ASSIGN_OR_RETURN(
-      script_, Script::Resume(options_.config, *layout_, stored.size(), state,
-                              [this](const std::string& sha) { return store_->LoadModel(sha); }));
+      script_, Script::Resume(
+                   options_.config, *layout_, stored.size(), state,
+                   [this](const std::string& sha) { return store_->LoadModel(sha); }, examples));
   committed_ = state.round();
   LEEWAY_ASSIGN_OR_RETURN(const std::vector<v1::Event> events, store_->EventsAfter(0));
   if (!events.empty()) last_event_ = events.back().sequence();
@@ -110,6 +115,7 @@ absl::Status Engine::Run() {
 absl::Status Engine::Gather() {
   if (script_) return absl::OkStatus();
   std::vector<StoredClient> roster;
+  uint64_t examples = 0;
   ModelLayout layout;
   v1::DataSchema schema;
   {
@@ -119,11 +125,12 @@ absl::Status Engine::Gather() {
     coordinator_->Freeze();
     for (const Enrolment& e : coordinator_->roster()) {
       roster.push_back({e.id, e.examples, e.test_examples});
+      examples += e.examples;
     }
     layout = *layout_;
     schema = *schema_;
   }
-  script_.emplace(options_.config, layout, roster.size());
+  script_.emplace(options_.config, layout, roster.size(), examples);
   const std::string models[] = {script_->initial()->file};
   LEEWAY_RETURN_IF_ERROR(store_->Begin(run_id_, options_.config, schema, roster, models,
                                        ScriptState{script_->Save().SerializeAsString()}));
@@ -160,6 +167,10 @@ absl::StatusOr<Engine::Collected> Engine::Collect(const RoundPlan& plan) {
     spec.cohort =
         SampleCohort(options_.config.seed(), spec.round, attempt, population, plan.sample);
     const auto sampled = static_cast<uint32_t>(spec.cohort.size());
+    if (plan.task.groups() > 1) {
+      spec.groups =
+          DrawGroups(options_.config.seed(), spec.round, attempt, sampled, plan.task.groups());
+    }
     spec.minimum =
         rule.minimum_reports() == 0 ? sampled : std::min(rule.minimum_reports(), sampled);
     spec.deadline = absl::Now() + absl::Seconds(rule.deadline_seconds());

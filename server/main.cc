@@ -88,6 +88,12 @@ std::unique_ptr<grpc::Server> StartServer(const std::string& listen, grpc::Servi
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 20'000);
   builder.AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1);
+  // Memory must not grow with the number of connections: no growing windows, and
+  // read buffers that shrink when many are in use (docs/performance.md).
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  grpc::ResourceQuota quota("leeway-server");
+  quota.Resize(size_t{64} << 20);
+  builder.SetResourceQuota(quota);
   return builder.BuildAndStart();
 }
 

@@ -1,7 +1,10 @@
 #include "server/measures.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
+#include <vector>
 
 namespace leeway {
 namespace {
@@ -33,25 +36,102 @@ void FillGradient(const ReportLayout& layout, double step_size, const Tally& tal
   record.set_dissimilarity(std::max(mean_squared - norm_squared, 0.0));
 }
 
+// The factor f of z_c = f v_c B_c, whose plain mean over the population is
+// sum p_c B_c: M / N under EXAMPLES, where v_c = n_c; 1 where all v_c are 1.
+double MeanFactor(const v1::Task& task, const Population& population) {
+  if (task.weighting() != v1::EXAMPLES) return 1;
+  return static_cast<double>(population.clients) / static_cast<double>(population.examples);
+}
+
+// Sums of z_c over some clients.
+struct Sums {
+  uint64_t clients = 0;
+  double squares = 0;     // sum |z_c|^2
+  Vector<double> vector;  // sum z_c
+
+  double Unbiased(uint64_t population) const {
+    return UnbiasedSquaredNorm(vector.squaredNorm(), squares, clients, population);
+  }
+};
+
+// How much further up than down the interval reaches. A squared norm well above
+// its error is even on the scale of the norm: (sqrt v + half / (2 sqrt v))^2 is
+// v + half + half^2 / (4v). Below that the last term fades to nothing at v = 0.
+double Lopsided(double value, double half) {
+  return value > 0 ? std::min(value, half * half / value) / 4 : 0;
+}
+
+// The drift squared without the bias of sampling, and its interval. At no time is
+// there more than one group's vector beside the tally.
+void FillUnbiased(const v1::Task& task, const ReportLayout& layout, const Tally& tally,
+                  const Population& population, size_t k, v1::DriftAtSteps& drift) {
+  double value = drift.average_drift_squared();
+  double half = 0;
+  if (tally.clients() != population.clients) {
+    const bool weighted = task.weighting() == v1::EXAMPLES;
+    const size_t vector = At(layout.first_drift, k);
+    const size_t squares =
+        At(weighted ? layout.first_weighted_drift_squared : layout.first_drift_squared, k);
+    const double factor = MeanFactor(task, population);
+    const double unit = factor / task.rule().step_size();
+    const Sums all{tally.clients(), factor * factor * tally.scalar(squares),
+                   unit * tally.vector(vector)};
+    std::vector<double> without;
+    for (size_t g = 0; g < tally.shape().groups; ++g) {
+      if (tally.clients(g) == 0) continue;
+      const Sums rest{all.clients - tally.clients(g),
+                      all.squares - factor * factor * tally.scalar(g, squares),
+                      all.vector - unit * tally.vector(g, vector)};
+      without.push_back(rest.Unbiased(population.clients));
+    }
+    value = all.Unbiased(population.clients);
+    half = HalfInterval(without, tally.clients(), population.clients);
+  }
+  drift.set_unbiased_drift_squared(value);
+  drift.set_interval_low(value - half);
+  drift.set_interval_high(value + half + Lopsided(value, half));
+}
+
+// Iterate bias and variance of stochastic steps. The variance is that of
+// sum p_c G_c over the whole population, whose clients' noises are independent:
+// sum p_c^2 Var_c, of which the cohort's share is scaled up.
+void FillNoise(const v1::Task& task, const ReportLayout& layout, const Tally& tally,
+               const Population& population, size_t k, v1::DriftAtSteps& drift) {
+  drift.set_iterate_bias_squared(kNaN);
+  drift.set_pseudo_gradient_variance(kNaN);
+  if (layout.first_variance < 0) return;
+  const auto m = static_cast<double>(population.clients);
+  const auto s = static_cast<double>(tally.clients());
+  const double p = MeanFactor(task, population) / m;  // p_c = p v_c
+  drift.set_iterate_bias_squared(tally.scalar(At(layout.first_iterate_bias, k)) /
+                                 static_cast<double>(tally.weight()));
+  drift.set_pseudo_gradient_variance(tally.scalar(At(layout.first_variance, k)) * p * p * (m / s));
+}
+
+// eta^2 L^2 h^2 zeta^2. Older theory needs the L of every client, not of F.
+double ClassicBound(const v1::Task& task, const v1::ConstantsResult* constants, double h,
+                    double dissimilarity) {
+  if (constants == nullptr || h == 0) return kNaN;
+  const double largest = constants->largest_client_smoothness();
+  const double smoothness = largest > 0 ? largest : constants->smoothness();
+  const double growth = task.rule().step_size() * smoothness * h;
+  return growth * growth * dissimilarity;
+}
+
 void FillDrift(const v1::Task& task, const ReportLayout& layout, const Tally& tally,
-               uint64_t population, v1::RoundRecord& record) {
+               const Population& population, const v1::ConstantsResult* constants,
+               v1::RoundRecord& record) {
   const auto weight = static_cast<double>(tally.weight());
   for (size_t k = 0; k < static_cast<size_t>(task.drift_steps_size()); ++k) {
     const uint32_t asked = task.drift_steps(static_cast<int>(k));
     const Vector<double> sum = tally.vector(At(layout.first_drift, k)) / task.rule().step_size();
-    const double sum_of_squares = tally.scalar(At(layout.first_drift_squared, k));
     v1::DriftAtSteps& drift = *record.add_drift();
     drift.set_h(asked == 0 ? task.rule().steps() : asked);
     drift.set_average_drift_squared((sum / weight).squaredNorm());
-    drift.set_drift_bound(sum_of_squares / weight);
-    if (tally.clients() == population) {
-      drift.set_unbiased_drift_squared(drift.average_drift_squared());
-    } else if (task.weighting() == v1::UNIFORM) {
-      drift.set_unbiased_drift_squared(
-          UnbiasedSquaredNorm(sum.squaredNorm(), sum_of_squares, tally.clients(), population));
-    } else {
-      drift.set_unbiased_drift_squared(kNaN);
-    }
+    drift.set_drift_bound(tally.scalar(At(layout.first_drift_squared, k)) / weight);
+    drift.set_classic_bound(ClassicBound(task, constants, drift.h(), record.dissimilarity()));
+    FillUnbiased(task, layout, tally, population, k, drift);
+    FillNoise(task, layout, tally, population, k, drift);
   }
 }
 
@@ -66,8 +146,8 @@ void FillTest(const ReportLayout& layout, const Tally& tally, v1::RoundRecord& r
 
 }  // namespace
 
-void FillMeasures(const v1::Task& task, const Tally& tally, uint64_t population,
-                  v1::RoundRecord& record) {
+void FillMeasures(const v1::Task& task, const Tally& tally, const Population& population,
+                  const v1::ConstantsResult* constants, v1::RoundRecord& record) {
   const ReportLayout layout(task);
   record.set_loss(kNaN);
   record.set_loss_standard_error(kNaN);
@@ -78,7 +158,7 @@ void FillMeasures(const v1::Task& task, const Tally& tally, uint64_t population,
   if (tally.clients() == 0) return;
   FillLoss(layout, tally, record);
   FillGradient(layout, task.rule().step_size(), tally, record);
-  FillDrift(task, layout, tally, population, record);
+  FillDrift(task, layout, tally, population, constants, record);
   FillTest(layout, tally, record);
 }
 
@@ -90,6 +170,42 @@ double UnbiasedSquaredNorm(double squared_norm_of_sum, double sum_of_squared_nor
   if (sample < 2) return kNaN;
   const double pairs = (squared_norm_of_sum - sum_of_squared_norms) / (s * (s - 1));
   return (m - 1) / m * pairs + sum_of_squared_norms / (s * m);
+}
+
+double HalfInterval(absl::Span<const double> without, uint64_t sample, uint64_t population) {
+  if (without.size() < 2) return kNaN;
+  const auto k = static_cast<double>(without.size());
+  double mean = 0;
+  for (const double estimate : without) mean += estimate / k;
+  double squares = 0;
+  for (const double estimate : without) squares += (estimate - mean) * (estimate - mean);
+  const double left_out = 1 - static_cast<double>(sample) / static_cast<double>(population);
+  const double variance = (k - 1) / k * squares * left_out;
+  return StudentQuantile(without.size() - 1) * std::sqrt(variance);
+}
+
+double StudentQuantile(uint64_t degrees) {
+  // P(|T| <= t) for whole degrees of freedom n is a finite sum in the angle
+  // theta = atan(t / sqrt n) (Abramowitz & Stegun, 26.7.3 and 26.7.4).
+  const auto n = static_cast<double>(degrees);
+  const bool odd = degrees % 2 == 1;
+  const auto probability = [&](double theta) {
+    const double cosine = std::cos(theta);
+    double term = odd ? cosine : 1;
+    double sum = degrees == 1 ? 0 : term;
+    for (double i = odd ? 3 : 2; i < n - 1; i += 2) {
+      term *= cosine * cosine * (i - 1) / i;
+      sum += term;
+    }
+    return odd ? 2 / std::numbers::pi * (theta + std::sin(theta) * sum) : std::sin(theta) * sum;
+  };
+  double low = 0;
+  double high = std::numbers::pi / 2;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (probability(middle) < 0.95 ? low : high) = middle;
+  }
+  return std::sqrt(n) * std::tan((low + high) / 2);
 }
 
 }  // namespace leeway

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "absl/types/span.h"
 #include "common/layout.h"
 #include "common/tally.h"
 #include "proto/federation.pb.h"
@@ -12,19 +13,35 @@
 
 namespace leeway {
 
-// Fills what the task's sums can tell of a round: loss and its standard error,
-// gradient norm, dissimilarity, drift at each asked h, test results. `population`
-// is the number of clients the cohort was drawn from. What was not asked for is
-// NaN (or absent).
-void FillMeasures(const v1::Task& task, const Tally& tally, uint64_t population,
-                  v1::RoundRecord& record);
+// What a cohort is drawn from.
+struct Population {
+  uint64_t clients = 0;
+  uint64_t examples = 0;  // of all clients together: their total weight under EXAMPLES
+};
 
-// The unbiased estimate of |mean B|^2 over a population of `population` clients
+// Fills what the task's sums can tell of a round: loss and its standard error,
+// gradient norm, dissimilarity, drift at each asked h, test results. What was not
+// asked for is NaN (or absent). `constants` may be null: then no classic bound.
+void FillMeasures(const v1::Task& task, const Tally& tally, const Population& population,
+                  const v1::ConstantsResult* constants, v1::RoundRecord& record);
+
+// The unbiased estimate of |mean z|^2 over a population of `population` clients
 // from a uniform sample of `sample` without replacement (docs/measures.md, 3):
-//   (M-1)/M * (|sum B|^2 - sum |B|^2) / (S(S-1)) + 1/M * mean |B|^2.
-// It may be negative; with S = M it is |mean B|^2 to the last digit.
+//   (M-1)/M * (|sum z|^2 - sum |z|^2) / (S(S-1)) + 1/M * mean |z|^2.
+// It may be negative; with S = M it is |mean z|^2 to the last digit.
 double UnbiasedSquaredNorm(double squared_norm_of_sum, double sum_of_squared_norms, uint64_t sample,
                            uint64_t population);
+
+// Half the length of the 95 % interval of an estimate from `sample` of `population`
+// clients, given the same estimate without each one of the sample's random groups:
+// delete-one-group jackknife, finite population, Student's t (docs/measures.md, 4).
+// FillMeasures lets the upper half reach a little further.
+// NaN with fewer than two groups.
+double HalfInterval(absl::Span<const double> without, uint64_t sample, uint64_t population);
+
+// t such that |T| <= t with probability 0.95 for Student's T with that many
+// degrees of freedom, at least 1.
+double StudentQuantile(uint64_t degrees);
 
 }  // namespace leeway
 

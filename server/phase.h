@@ -32,7 +32,8 @@ struct RoundPlan {
 struct RunContext {
   v1::RunConfig config;
   ModelLayout layout;
-  uint64_t clients = 0;  // size of the roster
+  uint64_t clients = 0;   // size of the roster
+  uint64_t examples = 0;  // training examples of all its clients together
   ModelPtr initial;
   ModelPtr current;
   ModelPtr optimum;  // null before its phase

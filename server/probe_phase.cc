@@ -1,8 +1,12 @@
 // Measures without moving the model: drift probes and evaluations.
+#include <algorithm>
+
 #include "server/phase.h"
 
 namespace leeway {
 namespace {
+
+constexpr uint32_t kGroups = 20;  // of a sampled probe, where the config does not say
 
 class ProbePhase : public PhaseScript {
  public:
@@ -19,7 +23,7 @@ class ProbePhase : public PhaseScript {
     rule.set_batch_size(config_.batch_size());
     plan.task.set_full_step(true);
     *plan.task.mutable_drift_steps() = config_.steps();
-    plan.task.set_groups(config_.groups());
+    plan.task.set_groups(Groups(run.clients));
     plan.task.set_repeats(config_.repeats());
     plan.sample = config_.clients();
     plan.rounds_in_phase = 1;
@@ -31,6 +35,14 @@ class ProbePhase : public PhaseScript {
   }
 
  private:
+  // A delete-one-group jackknife wants at least two clients in every group.
+  uint32_t Groups(uint64_t clients) const {
+    const bool sampled = config_.clients() > 0 && config_.clients() < clients;
+    const uint64_t sample = sampled ? config_.clients() : clients;
+    const uint64_t wanted = config_.groups() > 0 ? config_.groups() : sampled ? kGroups : 1;
+    return static_cast<uint32_t>(std::clamp<uint64_t>(sample / 2, 1, wanted));
+  }
+
   v1::Probe config_;
 };
 

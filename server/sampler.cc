@@ -34,4 +34,15 @@ std::vector<uint32_t> SampleCohort(uint64_t seed, uint64_t round, uint32_t attem
   return cohort;
 }
 
+std::vector<uint32_t> DrawGroups(uint64_t seed, uint64_t round, uint32_t attempt, uint32_t size,
+                                 uint32_t groups) {
+  Rng rng(seed, round, attempt, Purpose::kGroups);
+  std::vector<uint32_t> members(size);
+  std::iota(members.begin(), members.end(), 0u);
+  rng.Shuffle(members);
+  std::vector<uint32_t> group(size);
+  for (uint32_t i = 0; i < size; ++i) group[members[i]] = i % groups;
+  return group;
+}
+
 }  // namespace leeway

@@ -1,6 +1,6 @@
-// Which clients take part in a round. Stateless: a cohort is a pure function of
-// (seed, round, attempt, number of clients, size), so a restarted server draws
-// the same one.
+// Which clients take part in a round, and in which groups. Stateless: a cohort is
+// a pure function of (seed, round, attempt, number of clients, size), so a
+// restarted server draws the same one.
 #ifndef LEEWAY_SERVER_SAMPLER_H_
 #define LEEWAY_SERVER_SAMPLER_H_
 
@@ -14,6 +14,11 @@ namespace leeway {
 // memory grow with `size`, not with `clients`.
 std::vector<uint32_t> SampleCohort(uint64_t seed, uint64_t round, uint32_t attempt,
                                    uint32_t clients, uint32_t size);
+
+// The group, 0 .. groups-1, of each member of a cohort of `size`: a random
+// permutation dealt round robin, so that group sizes differ by at most one.
+std::vector<uint32_t> DrawGroups(uint64_t seed, uint64_t round, uint32_t attempt, uint32_t size,
+                                 uint32_t groups);
 
 }  // namespace leeway
 

@@ -9,10 +9,11 @@
 
 namespace leeway {
 
-Script::Script(v1::RunConfig config, ModelLayout layout, uint64_t clients) {
+Script::Script(v1::RunConfig config, ModelLayout layout, uint64_t clients, uint64_t examples) {
   run_.config = std::move(config);
   run_.layout = std::move(layout);
   run_.clients = clients;
+  run_.examples = examples > 0 ? examples : clients;
   run_.initial = MakeModel(run_.layout, InitialModel(run_.layout, run_.config.seed()));
   run_.current = run_.initial;
   EnterPhase();
@@ -20,8 +21,8 @@ Script::Script(v1::RunConfig config, ModelLayout layout, uint64_t clients) {
 
 absl::StatusOr<Script> Script::Resume(
     v1::RunConfig config, ModelLayout layout, uint64_t clients, const v1::ScriptState& state,
-    const std::function<absl::StatusOr<std::string>(const std::string&)>& load) {
-  Script script(std::move(config), std::move(layout), clients);
+    const std::function<absl::StatusOr<std::string>(const std::string&)>& load, uint64_t examples) {
+  Script script(std::move(config), std::move(layout), clients, examples);
   RunContext& run = script.run_;
   const auto model = [&](const std::string& sha256) -> absl::StatusOr<ModelPtr> {
     if (sha256.empty()) return ModelPtr();
@@ -96,7 +97,8 @@ RoundPlan Script::Next() const {
 }
 
 absl::Status Script::Absorb(RoundPlan& plan, const Tally& tally) {
-  FillMeasures(plan.task, tally, run_.clients, plan.record);
+  FillMeasures(plan.task, tally, {run_.clients, run_.examples},
+               run_.constants ? &*run_.constants : nullptr, plan.record);
   plan.record.set_distance_squared(std::numeric_limits<double>::quiet_NaN());
   if (run_.optimum && plan.record.kind() == v1::TRAIN_ROUND) {
     plan.record.set_distance_squared(

@@ -20,12 +20,14 @@ namespace leeway {
 
 class Script {
  public:
-  // At the start of the run. `clients` is the size of the roster.
-  Script(v1::RunConfig config, ModelLayout layout, uint64_t clients);
+  // At the start of the run. `clients` is the size of the roster, `examples` what
+  // its clients hold together (0: one each).
+  Script(v1::RunConfig config, ModelLayout layout, uint64_t clients, uint64_t examples = 0);
   // Where an earlier process stopped; `load` finds model files by sha256.
   static absl::StatusOr<Script> Resume(
       v1::RunConfig config, ModelLayout layout, uint64_t clients, const v1::ScriptState& state,
-      const std::function<absl::StatusOr<std::string>(const std::string&)>& load);
+      const std::function<absl::StatusOr<std::string>(const std::string&)>& load,
+      uint64_t examples = 0);
 
   bool done() const { return phase_ == nullptr; }
   // The next round: a pure function of the state. Not when done().
@@ -44,9 +46,9 @@ class Script {
   void EnterPhase();
 
   RunContext run_;
-  uint32_t index_ = 0;           // of the current phase
-  uint64_t round_in_phase_ = 0;  // committed rounds of this phase
-  uint64_t round_ = 0;           // committed rounds of the run
+  uint32_t index_ = 0;                  // of the current phase
+  uint64_t round_in_phase_ = 0;         // committed rounds of this phase
+  uint64_t round_ = 0;                  // committed rounds of the run
   std::unique_ptr<PhaseScript> phase_;  // null when done
 };
 

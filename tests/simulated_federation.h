@@ -68,13 +68,16 @@ class SimulatedFederation {
         static_cast<uint32_t>(FractionBits(plan.task.max_update(), cohort.size())));
     Tally tally(ReportLayout(plan.task).Shape(plan.task, layout_.size()));
     const Vector<double> start = ValuesOf(layout_, *plan.base);
-    for (const uint32_t c : cohort) {
+    const auto groups = DrawGroups(config_.seed(), plan.record.round(), 1,
+                                   static_cast<uint32_t>(cohort.size()), plan.task.groups());
+    for (size_t i = 0; i < cohort.size(); ++i) {
+      const uint32_t c = cohort[i];
       const auto report =
           RunTask<double>(*clients_[c], plan.task, start,
                           Rng(config_.seed(), plan.record.round(), c, Purpose::kBatchOrder));
       EXPECT_TRUE(report.ok()) << report.status();
       const absl::Status added =
-          tally.Add<double>(0, report->weight, report->scalars, report->vectors);
+          tally.Add<double>(groups[i], report->weight, report->scalars, report->vectors);
       EXPECT_TRUE(added.ok()) << added;
     }
     const absl::Status absorbed = script_->Absorb(plan, tally);

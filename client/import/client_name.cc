@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/rng.h"
+#include "common/utf8.h"
 
 namespace leeway {
 namespace {
@@ -16,7 +17,7 @@ std::string Escaped(absl::string_view text, bool path) {
   std::string out;
   for (size_t i = 0; i < text.size();) {
     const auto byte = static_cast<unsigned char>(text[i]);
-    const size_t length = Utf8Length(text.substr(i));
+    const size_t length = Utf8SequenceLength(text.substr(i));
     const bool unsafe = byte < 0x20 || byte == 0x7f || byte == '/' || byte == '\\' || byte == '%' ||
                         (i == 0 && byte == '.');
     if (length == 0 || (path && unsafe)) {
@@ -31,27 +32,6 @@ std::string Escaped(absl::string_view text, bool path) {
 }
 
 }  // namespace
-
-size_t Utf8Length(absl::string_view text) {
-  if (text.empty()) return 0;
-  const auto first = static_cast<unsigned char>(text[0]);
-  const size_t length = first < 0x80                    ? 1
-                        : first >= 0xc2 && first < 0xe0 ? 2
-                        : first >= 0xe0 && first < 0xf0 ? 3
-                        : first >= 0xf0 && first < 0xf5 ? 4
-                                                        : 0;
-  if (text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
-  }
-  const auto second = length > 1 ? static_cast<unsigned char>(text[1]) : 0x80;
-  // Overlong forms, surrogates, beyond U+10FFFF.
-  if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
-      (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f)) {
-    return 0;
-  }
-  return length;
-}
 
 std::string Printable(absl::string_view text) { return Escaped(text, /*path=*/false); }
 

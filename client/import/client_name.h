@@ -17,10 +17,6 @@ std::string DirectoryName(absl::string_view client);
 // `text` with bytes that are not UTF-8 as %XX: fit for JSON and terminals.
 std::string Printable(absl::string_view text);
 
-// Length in bytes of the UTF-8 character that `text` starts with; 0 when it
-// starts with none.
-size_t Utf8Length(absl::string_view text);
-
 }  // namespace leeway
 
 #endif  // LEEWAY_CLIENT_IMPORT_CLIENT_NAME_H_

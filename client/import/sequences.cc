@@ -8,6 +8,7 @@
 #include "client/import/client_name.h"
 #include "client/import/progress.h"
 #include "common/status.h"
+#include "common/utf8.h"
 
 namespace leeway {
 
@@ -23,7 +24,7 @@ std::vector<uint32_t> SequenceBuilder::Tokenize(absl::string_view text) {
   for (size_t i = 0; i < text.size();) {
     size_t length = 0;
     if (options_.characters) {
-      length = std::max<size_t>(1, Utf8Length(text.substr(i)));
+      length = std::max<size_t>(1, Utf8SequenceLength(text.substr(i)));
     } else {
       const size_t space = text.find(' ', i);
       length = std::min(space, text.size()) - i;

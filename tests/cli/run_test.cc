@@ -46,19 +46,19 @@ TEST(DefaultProcessesTest, OnePerClientWhileTheyAreFew) {
   EXPECT_EQ(DefaultProcesses(101, 0), 2u);  // cores unknown
 }
 
-TEST(ListClientsTest, FindsDirectoriesWithData) {
+TEST(ClientDirectoriesTest, FindsDirectoriesWithData) {
   std::string pattern = testing::TempDir() + "/run_test.XXXXXX";
   const std::string data = mkdtemp(pattern.data());
   for (const char* name : {"zoe", "adam", "empty"}) fs::create_directory(data + "/" + name);
   std::ofstream(data + "/zoe/train_x.npy") << "x";
   std::ofstream(data + "/adam/train_x.npy") << "x";
   std::ofstream(data + "/truth.npy") << "x";
-  EXPECT_THAT(ListClients(data).value(), ElementsAre(data + "/adam", data + "/zoe"));
+  EXPECT_THAT(ClientDirectories(data).value(), ElementsAre(data + "/adam", data + "/zoe"));
 
-  const absl::Status none = ListClients(data + "/empty").status();
+  const absl::Status none = ClientDirectories(data + "/empty").status();
   EXPECT_TRUE(absl::IsNotFound(none));
   EXPECT_THAT(std::string(none.message()), HasSubstr("leeway data synthetic"));
-  const absl::Status missing = ListClients(data + "/missing").status();
+  const absl::Status missing = ClientDirectories(data + "/missing").status();
   EXPECT_TRUE(absl::IsNotFound(missing));
   EXPECT_THAT(std::string(missing.message()), HasSubstr("--data"));
   fs::remove_all(data);

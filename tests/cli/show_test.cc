@@ -80,7 +80,8 @@ TEST(RunJsonTest, WhatIsNotThereIsNull) {
   run.directory = "runs/new";
   EXPECT_EQ(RunJson(run),
             "{\n  \"status\": \"gathering\",\n  \"seed\": null,\n  \"optimum\": null,\n"
-            "  \"probes\": [],\n  \"rounds\": [],\n  \"evaluations\": [],\n  \"events\": 0,\n"
+            "  \"constants\": null,\n  \"fixed_points\": [],\n  \"probes\": [],\n  \"rounds\": "
+            "[],\n  \"evaluations\": [],\n  \"events\": 0,\n"
             "  \"final_model\": null\n}\n");
   EXPECT_THAT(RunText(run), HasSubstr("waiting for its clients"));
 }

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <Eigen/Core>
+#include <bit>
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 #include "common/rng.h"
 #include "server/sampler.h"
@@ -11,37 +14,279 @@
 namespace leeway {
 namespace {
 
+constexpr double kEta = 0.125;
+
+// Clients whose drift B_c at h = 4 is known, as reports to a probe.
+struct KnownClients {
+  Eigen::MatrixXd b;  // one column per client
+  std::vector<uint64_t> examples;
+
+  uint64_t size() const { return examples.size(); }
+  Population population() const {
+    return {size(), std::accumulate(examples.begin(), examples.end(), uint64_t{0})};
+  }
+  // sum p_c B_c over all of them.
+  Eigen::VectorXd Mean(v1::Weighting weighting) const {
+    if (weighting == v1::UNIFORM) return b.rowwise().mean();
+    const Eigen::Map<const Eigen::Array<uint64_t, Eigen::Dynamic, 1>> n(examples.data(), b.cols());
+    return b * n.cast<double>().matrix() / n.cast<double>().sum();
+  }
+};
+
+KnownClients RandomClients(Eigen::Index clients, Eigen::Index dimension, double shift,
+                           uint64_t seed) {
+  Rng rng(seed, 0, 0, Purpose::kTest);
+  KnownClients known;
+  known.b.resize(dimension, clients);
+  for (double& x : known.b.reshaped()) x = rng.Normal() + shift;
+  for (Eigen::Index c = 0; c < clients; ++c) known.examples.push_back(1 + rng.Below(40));
+  return known;
+}
+
+v1::Task ProbeTask(v1::Weighting weighting, uint32_t groups = 1) {
+  v1::Task task;
+  task.mutable_rule()->set_step_size(kEta);
+  task.mutable_rule()->set_steps(4);
+  task.set_full_step(true);
+  task.add_drift_steps(4);
+  task.set_weighting(weighting);
+  task.set_groups(groups);
+  task.set_max_update(256);
+  task.set_fraction_bits(static_cast<uint32_t>(FractionBits(256, 4000)));
+  return task;
+}
+
+// What the given clients report, each to its group.
+Tally Reports(const v1::Task& task, const KnownClients& known, const std::vector<uint32_t>& cohort,
+              const std::vector<uint32_t>& groups = {}) {
+  const ReportLayout layout(task);
+  const auto dimension = static_cast<size_t>(known.b.rows());
+  Tally tally(layout.Shape(task, dimension));
+  for (size_t i = 0; i < cohort.size(); ++i) {
+    const Vector<double> b = known.b.col(cohort[i]);
+    const uint64_t weight = task.weighting() == v1::EXAMPLES ? known.examples[cohort[i]] : 1;
+    std::vector<double> scalars(layout.scalars);
+    std::vector<double> vectors(layout.vectors * dimension);
+    const auto drift = static_cast<size_t>(layout.first_drift) * dimension;
+    for (size_t j = 0; j < dimension; ++j) {
+      vectors[drift + j] = kEta * b[static_cast<Eigen::Index>(j)];
+    }
+    scalars[static_cast<size_t>(layout.first_drift_squared)] = b.squaredNorm();
+    if (layout.first_weighted_drift_squared >= 0) {
+      scalars[static_cast<size_t>(layout.first_weighted_drift_squared)] =
+          static_cast<double>(weight) * b.squaredNorm();
+    }
+    const absl::Status added =
+        tally.Add<double>(groups.empty() ? 0 : groups[i], weight, scalars, vectors);
+    EXPECT_TRUE(added.ok()) << added;
+  }
+  return tally;
+}
+
+v1::DriftAtSteps Measure(const v1::Task& task, const Tally& tally, const KnownClients& known) {
+  v1::RoundRecord record;
+  FillMeasures(task, tally, known.population(), nullptr, record);
+  EXPECT_EQ(record.drift_size(), 1);
+  return record.drift(0);
+}
+
+std::vector<uint32_t> Members(unsigned mask) {
+  std::vector<uint32_t> members;
+  for (uint32_t c = 0; mask >> c != 0; ++c) {
+    if ((mask >> c & 1) != 0) members.push_back(c);
+  }
+  return members;
+}
+
 TEST(MeasuresTest, UnbiasedEstimateIsThePlainOneWhenAllReport) {
   EXPECT_EQ(UnbiasedSquaredNorm(9.0, 5.0, 3, 3), 1.0);
+  const KnownClients known = RandomClients(30, 7, 0.3, 1);
+  std::vector<uint32_t> all(30);
+  std::iota(all.begin(), all.end(), 0u);
+  for (const v1::Weighting weighting : {v1::UNIFORM, v1::EXAMPLES}) {
+    for (const uint32_t groups : {1u, 5u}) {
+      const v1::Task task = ProbeTask(weighting, groups);
+      const v1::DriftAtSteps drift =
+          Measure(task, Reports(task, known, all, DrawGroups(1, 1, 1, 30, groups)), known);
+      const double plain = drift.average_drift_squared();
+      EXPECT_NEAR(plain, known.Mean(weighting).squaredNorm(), 1e-12);
+      // To the last digit.
+      EXPECT_EQ(drift.unbiased_drift_squared(), plain);
+      EXPECT_EQ(drift.interval_low(), plain);
+      EXPECT_EQ(drift.interval_high(), plain);
+    }
+  }
 }
 
 // Over every possible cohort, the mean of the estimate is exactly the truth.
 TEST(MeasuresTest, UnbiasedEstimateIsUnbiasedOverAllCohorts) {
-  Rng rng(1, 0, 0, Purpose::kTest);
-  constexpr int kClients = 8;
-  Eigen::MatrixXd b(3, kClients);
-  for (Eigen::Index i = 0; i < b.size(); ++i) b(i) = rng.Normal() + 0.3;
-  const double truth = b.rowwise().mean().squaredNorm();
-  for (int size = 2; size <= kClients; ++size) {
-    double total = 0;
-    double plain = 0;
-    int cohorts = 0;
-    for (unsigned mask = 0; mask < (1u << kClients); ++mask) {
-      if (__builtin_popcount(mask) != size) continue;
-      Eigen::Vector3d sum = Eigen::Vector3d::Zero();
-      double squares = 0;
-      for (int c = 0; c < kClients; ++c) {
-        if ((mask >> c & 1) == 0) continue;
-        sum += b.col(c);
-        squares += b.col(c).squaredNorm();
+  const KnownClients known = RandomClients(8, 3, 0.3, 2);
+  for (const v1::Weighting weighting : {v1::UNIFORM, v1::EXAMPLES}) {
+    const v1::Task task = ProbeTask(weighting);
+    const double truth = known.Mean(weighting).squaredNorm();
+    for (int size = 2; size <= 8; ++size) {
+      double unbiased = 0;
+      double plain = 0;
+      int cohorts = 0;
+      for (unsigned mask = 0; mask < 256; ++mask) {
+        if (std::popcount(mask) != size) continue;
+        const auto drift = Measure(task, Reports(task, known, Members(mask)), known);
+        unbiased += drift.unbiased_drift_squared();
+        plain += drift.average_drift_squared();
+        ++cohorts;
       }
-      total +=
-          UnbiasedSquaredNorm(sum.squaredNorm(), squares, static_cast<uint64_t>(size), kClients);
-      plain += sum.squaredNorm() / (size * size);
-      ++cohorts;
+      EXPECT_NEAR(unbiased / cohorts, truth, 1e-12) << weighting << " " << size;
+      EXPECT_TRUE(size == 8 || std::abs(plain / cohorts - truth) > 1e-3)
+          << weighting << " " << size;
     }
-    EXPECT_NEAR(total / cohorts, truth, 1e-12) << size;
-    EXPECT_TRUE(size == kClients || plain / cohorts > truth + 1e-3) << size;
+  }
+}
+
+TEST(MeasuresTest, OneClientOfManyTellsNothing) {
+  const KnownClients known = RandomClients(8, 3, 0.3, 3);
+  const v1::Task task = ProbeTask(v1::UNIFORM);
+  const v1::DriftAtSteps drift = Measure(task, Reports(task, known, {5}), known);
+  EXPECT_TRUE(std::isnan(drift.unbiased_drift_squared()));
+  EXPECT_TRUE(std::isnan(drift.interval_low()));
+}
+
+// The jackknife of a mean is the textbook standard error.
+TEST(MeasuresTest, JackknifeOfAMeanIsItsStandardError) {
+  const std::vector<double> x = {3, 1, 4, 1, 5, 9, 2, 6};
+  const double total = std::accumulate(x.begin(), x.end(), 0.0);
+  double squares = 0;
+  std::vector<double> without;
+  for (const double value : x) {
+    squares += std::pow(value - total / 8, 2);
+    without.push_back((total - value) / 7);
+  }
+  const double standard_error = std::sqrt(squares / 7 / 8);
+  EXPECT_NEAR(HalfInterval(without, 8, 1u << 30), 2.364624 * standard_error, 1e-6);
+  EXPECT_NEAR(HalfInterval(without, 8, 32), 2.364624 * standard_error * std::sqrt(0.75), 1e-6);
+}
+
+// The interval that comes from group sums is the one from the clients themselves.
+TEST(MeasuresTest, IntervalNeedsOnlyTheSumsOfGroups) {
+  const KnownClients known = RandomClients(60, 5, 0.5, 4);
+  constexpr uint32_t kGroups = 6;
+  const std::vector<uint32_t> cohort = SampleCohort(1, 1, 1, 60, 25);
+  const std::vector<uint32_t> groups = DrawGroups(1, 1, 1, 25, kGroups);
+  for (const v1::Weighting weighting : {v1::UNIFORM, v1::EXAMPLES}) {
+    Eigen::MatrixXd z = known.b;
+    for (Eigen::Index c = 0; weighting == v1::EXAMPLES && c < 60; ++c) {
+      z.col(c) *= 60.0 * static_cast<double>(known.examples[static_cast<size_t>(c)]) /
+                  static_cast<double>(known.population().examples);
+    }
+    std::vector<double> without;
+    for (uint32_t g = 0; g <= kGroups; ++g) {  // the last: without none
+      Eigen::VectorXd sum = Eigen::VectorXd::Zero(5);
+      double squares = 0;
+      uint64_t clients = 0;
+      for (size_t i = 0; i < cohort.size(); ++i) {
+        if (groups[i] == g) continue;
+        sum += z.col(cohort[i]);
+        squares += z.col(cohort[i]).squaredNorm();
+        ++clients;
+      }
+      without.push_back(UnbiasedSquaredNorm(sum.squaredNorm(), squares, clients, 60));
+    }
+    const double value = without.back();
+    without.pop_back();
+    const double half = HalfInterval(without, 25, 60);
+    const v1::Task task = ProbeTask(weighting, kGroups);
+    const v1::DriftAtSteps drift = Measure(task, Reports(task, known, cohort, groups), known);
+    EXPECT_NEAR(drift.unbiased_drift_squared(), value, 1e-10);
+    EXPECT_NEAR(drift.interval_low(), value - half, 1e-10);
+    ASSERT_GT(half, 0);
+    ASSERT_GT(value, 0);
+    EXPECT_NEAR(drift.interval_high(), value + half + std::min(value, half * half / value) / 4,
+                1e-10);
+  }
+}
+
+TEST(MeasuresTest, TooFewGroupsGiveNoInterval) {
+  const KnownClients known = RandomClients(60, 5, 0.5, 5);
+  const std::vector<uint32_t> cohort = SampleCohort(1, 1, 1, 60, 25);
+  for (const uint32_t groups : {1u, 4u}) {  // of four, three stay empty
+    const v1::Task task = ProbeTask(v1::UNIFORM, groups);
+    const v1::DriftAtSteps drift = Measure(task, Reports(task, known, cohort), known);
+    EXPECT_FALSE(std::isnan(drift.unbiased_drift_squared()));
+    EXPECT_TRUE(std::isnan(drift.interval_low()));
+    EXPECT_TRUE(std::isnan(drift.interval_high()));
+  }
+}
+
+TEST(MeasuresTest, StudentQuantilesAreThoseOfTheTables) {
+  const struct {
+    uint64_t degrees;
+    double quantile;
+  } table[] = {{1, 12.70620474}, {2, 4.30265273},  {3, 3.18244631},  {4, 2.77644511},
+               {5, 2.57058184},  {9, 2.26215716},  {10, 2.22813885}, {19, 2.09302405},
+               {30, 2.04227246}, {60, 2.00029782}, {99, 1.98421695}, {120, 1.97993041}};
+  for (const auto& row : table) {
+    EXPECT_NEAR(StudentQuantile(row.degrees), row.quantile, 1e-8 * row.quantile) << row.degrees;
+  }
+  EXPECT_NEAR(StudentQuantile(1000000), 1.959964 + 2.3723e-6, 1e-6);
+}
+
+TEST(MeasuresTest, ClassicBoundNeedsConstants) {
+  const v1::Task task = ProbeTask(v1::UNIFORM);
+  const ReportLayout layout(task);
+  Tally tally(layout.Shape(task, 2));
+  std::vector<double> scalars(layout.scalars);
+  scalars[static_cast<size_t>(layout.gradient_squared)] = 9;  // |g_c|^2, while their mean is 0
+  for (const double sign : {1.0, -1.0}) {
+    const std::vector<double> vectors = {sign * kEta * 3, 0, 0, 0};
+    ASSERT_TRUE(tally.Add<double>(0, 1, scalars, vectors).ok());
+  }
+  v1::ConstantsResult constants;
+  constants.set_smoothness(2);
+  v1::RoundRecord record;
+  FillMeasures(task, tally, {2, 2}, &constants, record);
+  EXPECT_NEAR(record.dissimilarity(), 9, 1e-12);
+  // eta^2 L^2 h^2 zeta^2, with the largest L_c where it is known.
+  EXPECT_NEAR(record.drift(0).classic_bound(), kEta * kEta * 4 * 16 * 9, 1e-12);
+  constants.set_largest_client_smoothness(5);
+  record.Clear();
+  FillMeasures(task, tally, {2, 2}, &constants, record);
+  EXPECT_NEAR(record.drift(0).classic_bound(), kEta * kEta * 25 * 16 * 9, 1e-12);
+  record.Clear();
+  FillMeasures(task, tally, {2, 2}, nullptr, record);
+  EXPECT_TRUE(std::isnan(record.drift(0).classic_bound()));
+  EXPECT_TRUE(std::isnan(record.drift(0).iterate_bias_squared()));
+  EXPECT_TRUE(std::isnan(record.drift(0).pseudo_gradient_variance()));
+}
+
+TEST(MeasuresTest, VarianceOfTheAverageCountsSquaredWeights) {
+  const double variance[] = {3, 5, 10};
+  const double bias[] = {0.5, 1, 4};
+  const uint64_t examples[] = {1, 2, 7};
+  for (const v1::Weighting weighting : {v1::UNIFORM, v1::EXAMPLES}) {
+    v1::Task task = ProbeTask(weighting);
+    task.mutable_rule()->set_batch_size(1);
+    task.set_repeats(2);
+    const ReportLayout layout(task);
+    Tally tally(layout.Shape(task, 1));
+    for (size_t c = 0; c < 3; ++c) {
+      const uint64_t weight = weighting == v1::EXAMPLES ? examples[c] : 1;
+      std::vector<double> scalars(layout.scalars);
+      scalars[static_cast<size_t>(layout.first_iterate_bias)] = bias[c];
+      scalars[static_cast<size_t>(layout.first_variance)] =
+          static_cast<double>(weight) * variance[c];
+      ASSERT_TRUE(tally.Add<double>(0, weight, scalars, std::vector<double>(2)).ok());
+    }
+    v1::RoundRecord record;
+    FillMeasures(task, tally, {3, 10}, nullptr, record);
+    const bool uniform = weighting == v1::UNIFORM;
+    EXPECT_NEAR(record.drift(0).iterate_bias_squared(),
+                uniform ? 5.5 / 3 : (0.5 + 2 * 1 + 7 * 4) / 10, 1e-12);
+    EXPECT_NEAR(record.drift(0).pseudo_gradient_variance(),
+                uniform ? 6.0 / 3 : (3 + 4 * 5 + 49 * 10) / 100.0, 1e-12);
+    // The same three as a sample of six: half of the terms, twice the clients.
+    record.Clear();
+    FillMeasures(task, tally, {6, 20}, nullptr, record);
+    EXPECT_NEAR(record.drift(0).pseudo_gradient_variance(),
+                uniform ? 6.0 / 6 : 2 * (3 + 4 * 5 + 49 * 10) / 400.0, 1e-12);
   }
 }
 
@@ -65,7 +310,7 @@ TEST(MeasuresTest, LossAndItsStandardErrorOverClients) {
     ASSERT_TRUE(tally.Add<double>(0, 1, scalars, {steps[c], 2}).ok());
   }
   v1::RoundRecord record;
-  FillMeasures(task, tally, 3, record);
+  FillMeasures(task, tally, {3, 3}, nullptr, record);
   EXPECT_NEAR(record.loss(), 3.0, 1e-12);
   EXPECT_NEAR(record.loss_standard_error(), std::sqrt(7.0 / 3), 1e-12);  // sd 2.6458 / sqrt 3
   EXPECT_NEAR(record.gradient_norm(), std::sqrt(1.0 + 4.0), 1e-9);       // mean (1, 2)

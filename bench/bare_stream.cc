@@ -1,0 +1,90 @@
+// What gRPC itself allows here: one process sends 1 MiB messages to another over
+// loopback as fast as it can, nothing else. Prints bytes per second.
+// Usage: bare_stream MEGABYTES
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "client/raw_stream.h"
+
+namespace leeway {
+namespace {
+
+// Reads everything, answers once.
+class Sink : public grpc::ServerGenericBidiReactor {
+ public:
+  Sink() { StartRead(&in_); }
+  void OnReadDone(bool ok) override {
+    if (ok) return StartRead(&in_);
+    StartWriteAndFinish(&in_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  grpc::ByteBuffer in_;
+};
+
+class Service : public grpc::CallbackGenericService {
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
+    return new Sink;
+  }
+};
+
+// A process of its own, as clients are.
+int Send(int port, size_t megabytes) {
+  grpc::ChannelArguments arguments;
+  const auto channel = grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(port),
+                                                 grpc::InsecureChannelCredentials(), arguments);
+  const grpc::Slice slice(std::string(size_t{1} << 20, 'x'));
+  const grpc::ByteBuffer message(&slice, 1);
+  const auto send = [&](size_t n) {
+    RawStream stream(channel, "/bare/Stream");
+    for (size_t i = 0; i < n; ++i) stream.Write(message);
+    stream.WritesDone();
+    grpc::ByteBuffer answer;
+    stream.Read(answer);
+  };
+  send(64);  // warm up
+  const auto begin = std::chrono::steady_clock::now();
+  send(megabytes);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  std::printf("%.0f\n", static_cast<double>(megabytes << 20) / seconds.count());
+  return 0;
+}
+
+int Main(size_t megabytes) {
+  int ports[2];
+  if (pipe(ports) != 0) return 1;
+  const pid_t child = fork();  // before gRPC has started any thread
+  if (child == 0) {
+    int port = 0;
+    if (read(ports[0], &port, sizeof port) != sizeof port) _exit(1);
+    const int code = Send(port, megabytes);
+    std::fflush(stdout);
+    _exit(code);
+  }
+  Service service;
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterCallbackGenericService(&service);
+  const auto server = builder.BuildAndStart();
+  if (write(ports[1], &port, sizeof port) != sizeof port) return 1;
+  int status = 0;
+  waitpid(child, &status, 0);
+  server->Shutdown(std::chrono::system_clock::now());
+  return status;
+}
+
+}  // namespace
+}  // namespace leeway
+
+int main(int argc, char** argv) {
+  return leeway::Main(argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 2048);
+}

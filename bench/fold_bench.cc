@@ -1,0 +1,49 @@
+// Folding a report into the tally, beside a double axpy over the same arrays.
+#include <benchmark/benchmark.h>
+
+#include <vector>
+
+#include "common/rng.h"
+#include "common/tally.h"
+
+namespace leeway {
+namespace {
+
+std::vector<float> Values(size_t n) {
+  Rng rng(1, 0, 0, Purpose::kTest);
+  std::vector<float> values(n);
+  for (float& v : values) v = static_cast<float>(rng.Normal());
+  return values;
+}
+
+void Fold(benchmark::State& state) {
+  const auto n = static_cast<size_t>(state.range(0));
+  TallyShape shape;
+  shape.dimension = n;
+  shape.vectors = 1;
+  shape.fraction_bits = FractionBits(256, 1000);
+  Tally tally(shape);
+  const std::vector<float> values = Values(n);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(tally.Add<float>(0, 1, {}, values));
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * n * sizeof(float)));
+}
+BENCHMARK(Fold)->Arg(1000)->Arg(1000000)->Arg(10000000);
+
+void Axpy(benchmark::State& state) {
+  const auto n = static_cast<size_t>(state.range(0));
+  const std::vector<float> x = Values(n);
+  std::vector<double> y(n, 0.0);
+  for (auto _ : state) {
+    for (size_t i = 0; i < n; ++i) y[i] += 0.5 * static_cast<double>(x[i]);
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * n * sizeof(float)));
+}
+BENCHMARK(Axpy)->Arg(1000)->Arg(1000000)->Arg(10000000);
+
+}  // namespace
+}  // namespace leeway
+
+BENCHMARK_MAIN();

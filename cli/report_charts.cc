@@ -1,0 +1,305 @@
+// The charts of a report, from a run's records.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/report.h"
+#include "cli/scale.h"
+
+namespace leeway {
+namespace {
+
+// Colours of the palette, one meaning each.
+constexpr int kMeasured = 0;
+constexpr int kJensen = 1;
+constexpr int kClassic = 2;
+constexpr int kTheory = 1;
+constexpr int kVariance = 3;
+constexpr int kIterateBias = 4;
+
+constexpr double kManyTimes = 30;  // between smallest and largest: take a log axis
+
+std::string StepsText(uint32_t steps) { return absl::StrCat("H = ", steps); }
+
+// NaN is what was not measured.
+void AddPoint(double x, double y, ChartSeries& series) {
+  if (std::isfinite(y)) series.points.push_back({.x = x, .y = y});
+}
+
+void Keep(ChartSeries series, Chart& chart) {
+  if (!series.points.empty()) chart.series.push_back(std::move(series));
+}
+
+// Rounds done before this record's model was measured.
+double RoundsDone(const v1::RoundRecord& record) {
+  return static_cast<double>(record.round_in_phase()) - 1;
+}
+
+void AddDrift(const v1::RoundRecord& probe, const v1::DriftAtSteps& drift, ChartSeries& rho,
+              ChartSeries& bound) {
+  // What is only rounding would stretch the axis by twenty decades.
+  const bool drifts = Drifts(probe, drift);
+  const auto h = static_cast<double>(drift.h());
+  rho.points.push_back({.x = h,
+                        .y = drifts ? drift.unbiased_drift_squared() : 0,
+                        .low = drifts ? drift.interval_low() : std::nan(""),
+                        .high = drifts ? drift.interval_high() : std::nan("")});
+  bound.points.push_back({.x = h, .y = drifts ? drift.drift_bound() : 0});
+}
+
+Chart ProbeChart(const v1::RoundRecord& probe, size_t number) {
+  Chart chart{
+      .id = number == 0 ? "drift_over_steps" : absl::StrCat("drift_over_steps_", number + 1),
+      .title =
+          absl::StrFormat("Drift at %s over the number of local steps", PointName(probe.point())),
+      .x = {.title = "local steps H", .log = true},
+      .y = {.title = "squared norm", .log = true}};
+  chart.description = absl::StrFormat(
+      "What the clients' disagreement adds up to (ρ², the squared norm of the average gradient "
+      "bias) beside its Jensen bound (the average of squared norms). %d clients, step size %s%s. "
+      "The further ρ² lies below the bound, the more the clients' drifts cancel.",
+      probe.reports(), ShortNumber(probe.step_size()),
+      probe.batch_size() > 0 ? absl::StrCat(", batches of ", probe.batch_size()) : "");
+  ChartSeries rho{.name = "ρ²", .color = kMeasured};
+  ChartSeries bound{.name = "Jensen bound", .color = kJensen};
+  ChartSeries classic{.name = "classic η²L²H²ζ²", .color = kClassic, .line = ChartLine::kDashed};
+  ChartSeries variance{.name = "variance", .color = kVariance};
+  ChartSeries bias{.name = "iterate bias", .color = kIterateBias};
+  bool rounding = false;
+  for (const v1::DriftAtSteps& drift : probe.drift()) {
+    const auto h = static_cast<double>(drift.h());
+    AddDrift(probe, drift, rho, bound);
+    rounding = rounding || !Drifts(probe, drift);
+    // Before these were measured, records had zeros.
+    if (drift.classic_bound() > 0) AddPoint(h, drift.classic_bound(), classic);
+    if (drift.pseudo_gradient_variance() != 0) {
+      AddPoint(h, drift.pseudo_gradient_variance(), variance);
+      AddPoint(h, drift.iterate_bias_squared(), bias);
+    }
+  }
+  for (ChartSeries* series : {&rho, &bound, &classic, &variance, &bias}) Keep(*series, chart);
+  if (rounding) {
+    chart.notes.push_back(
+        "Drift that is zero up to rounding counts as zero: one full-batch step "
+        "is gradient descent.");
+  }
+  return chart;
+}
+
+Chart GapChart(const Report& report) {
+  const v1::RunConfig& config = report.run.config;
+  Chart chart{.id = "gap_over_steps",
+              .title = "What heterogeneity costs: the loss gap where FedAvg settles",
+              .description =
+                  "F at FedAvg's fixed point minus F at the optimum, in standard errors of the "
+                  "loss over clients. Below the lower line it is harmless; above the upper one the "
+                  "clients conflict.",
+              .x = {.title = "local steps H", .log = true},
+              .y = {.title = "loss gap in standard errors", .log = true}};
+  std::map<double, ChartSeries> by_step_size;
+  for (const Evidence& one : report.verdict->evidence) {
+    AddPoint(one.h, one.gap_in_standard_errors, by_step_size[one.step_size]);
+  }
+  for (auto& [step_size, series] : by_step_size) {
+    series.name =
+        by_step_size.size() == 1 ? "loss gap" : absl::StrCat("η = ", ShortNumber(step_size));
+    series.color = static_cast<int>(chart.series.size());
+    Keep(std::move(series), chart);
+  }
+  const double harmless = config.harmless_below() > 0 ? config.harmless_below() : 0.25;
+  const double conflict = config.conflict_above() > 0 ? config.conflict_above() : 1;
+  chart.guides = {{harmless, absl::StrFormat("harmless below %g", harmless)},
+                  {conflict, absl::StrFormat("conflict above %g", conflict)}};
+  return chart;
+}
+
+Chart FloorChart(const Report& report) {
+  Chart chart{.id = "distance_over_steps",
+              .title = "How far from the optimum FedAvg settles",
+              .description =
+                  "The measured squared distance of FedAvg's fixed point from the optimum beside "
+                  "what Theorem 2 allows at most, 20ρ²/μ².",
+              .x = {.title = "local steps H", .log = true},
+              .y = {.title = "squared distance from w*", .log = true}};
+  ChartSeries distance{.name = "measured", .color = kMeasured};
+  ChartSeries floor{.name = "20ρ²/μ²", .color = kTheory, .line = ChartLine::kThin};
+  for (const Evidence& one : report.verdict->evidence) {
+    // One step is gradient descent: what is left is the search's tolerance.
+    if (one.h == 1) continue;
+    AddPoint(one.h, one.distance_squared, distance);
+    AddPoint(one.h, one.floor, floor);
+  }
+  Keep(std::move(distance), chart);
+  Keep(std::move(floor), chart);
+  return chart;
+}
+
+bool SpansDecades(const Chart& chart) {
+  double low = std::numeric_limits<double>::infinity();
+  double high = 0;
+  for (const ChartSeries& series : chart.series) {
+    for (const ChartPoint& point : series.points) {
+      low = std::min(low, point.y);
+      high = std::max(high, point.y);
+    }
+  }
+  return low > 0 && high > kManyTimes * low;
+}
+
+Chart LossChart(const Report& report) {
+  Chart chart{.id = "loss_over_rounds",
+              .title = "Loss over rounds",
+              .description = "The global loss at the model that each training round starts from.",
+              .x = {.title = "rounds of FedAvg", .log = false},
+              .y = {.title = "loss F", .log = false}};
+  for (const TrainingCurve& curve : report.training) {
+    ChartSeries series{.name = curve.name, .color = static_cast<int>(chart.series.size())};
+    for (const v1::RoundRecord& round : curve.rounds) {
+      AddPoint(RoundsDone(round), round.loss(), series);
+    }
+    Keep(std::move(series), chart);
+  }
+  chart.y.log = SpansDecades(chart);
+  const std::vector<v1::RoundRecord> optimum = RecordsOf(report.run, v1::OPTIMUM_ROUND);
+  if (!optimum.empty() && !report.run.ModelPath("optimum").empty()) {
+    chart.guides = {
+        {optimum.back().loss(), absl::StrCat("F(w*) = ", ShortNumber(optimum.back().loss()))}};
+  }
+  return chart;
+}
+
+void AddTheory(const TrainingCurve& curve, const ChartSeries& measured, bool alone, Chart& chart) {
+  if (!curve.theory.ok()) {
+    chart.notes.push_back(absl::StrCat(curve.name, ": Theorem 2 is not drawn: ",
+                                       std::string(curve.theory.status().message()), "."));
+    return;
+  }
+  const Theorem2& theorem = *curve.theory;
+  ChartSeries bound{.name = alone ? "Theorem 2" : absl::StrCat(curve.name, ", Theorem 2"),
+                    .color = alone ? kTheory : measured.color,
+                    .line = theorem.holds() ? ChartLine::kThin : ChartLine::kDashed,
+                    .markers = false};
+  for (const ChartPoint& point : measured.points) AddPoint(point.x, theorem.At(point.x), bound);
+  for (const std::string& broken : theorem.broken) {
+    chart.notes.push_back(absl::StrCat(
+        curve.name, ": dashed, for the theorem's conditions do not hold: ", broken, "."));
+  }
+  for (const std::string& note : theorem.notes) {
+    chart.notes.push_back(absl::StrCat(curve.name, ": ", note, "."));
+  }
+  Keep(std::move(bound), chart);
+}
+
+Chart DistanceChart(const Report& report) {
+  Chart chart{.id = "distance_over_rounds",
+              .title = "Distance from the optimum over rounds, and Theorem 2",
+              .description =
+                  "The measured squared distance of the model from the optimum beside the bound of "
+                  "Theorem 2, (1 − αηHμ/2)ᵗ‖w₀ − w*‖² + 20ρ²/μ² (plus the terms of stochastic "
+                  "steps).",
+              .x = {.title = "rounds of FedAvg t", .log = false},
+              .y = {.title = "‖w_t − w*‖²", .log = true}};
+  const bool alone = report.training.size() == 1;
+  int color = 0;
+  for (const TrainingCurve& curve : report.training) {
+    ChartSeries measured{.name = alone ? "measured" : curve.name, .color = color};
+    for (const v1::RoundRecord& round : curve.rounds) {
+      AddPoint(RoundsDone(round), round.distance_squared(), measured);
+    }
+    if (measured.points.empty()) continue;
+    ++color;
+    chart.series.push_back(measured);
+    AddTheory(curve, measured, alone, chart);
+  }
+  return chart;
+}
+
+Chart TrainingDriftChart(const Report& report) {
+  Chart chart{.id = "drift_over_rounds",
+              .title = "Drift over rounds",
+              .description =
+                  "The training rounds' own average drift squared, and its Jensen bound, at the "
+                  "model that each round starts from.",
+              .x = {.title = "rounds of FedAvg", .log = false},
+              .y = {.title = "squared norm", .log = true}};
+  const bool alone = report.training.size() == 1;
+  int color = 0;
+  for (const TrainingCurve& curve : report.training) {
+    ChartSeries drift{.name = alone ? "drift²" : curve.name, .color = color};
+    ChartSeries bound{.name = alone ? "Jensen bound" : absl::StrCat(curve.name, ", bound"),
+                      .color = alone ? kJensen : color,
+                      .line = alone ? ChartLine::kSolid : ChartLine::kDotted,
+                      .markers = alone};
+    for (const v1::RoundRecord& round : curve.rounds) {
+      if (round.drift_size() == 0) continue;
+      AddPoint(RoundsDone(round), round.drift(0).unbiased_drift_squared(), drift);
+      AddPoint(RoundsDone(round), round.drift(0).drift_bound(), bound);
+    }
+    if (!drift.points.empty()) ++color;
+    Keep(std::move(drift), chart);
+    Keep(std::move(bound), chart);
+  }
+  return chart;
+}
+
+std::string CurveName(const RunSummary& run, const v1::RoundRecord& round) {
+  if (round.local_steps() > 0) return StepsText(round.local_steps());
+  if (static_cast<int>(round.phase()) >= run.config.phases_size()) return "training";
+  const uint32_t epochs =
+      run.config.phases(static_cast<int>(round.phase())).train().local().epochs();
+  return absl::StrCat(epochs, epochs == 1 ? " epoch" : " epochs");
+}
+
+// Adds to names that occur twice what tells them apart.
+template <typename Suffix>
+void TellApart(std::vector<TrainingCurve>& curves, const Suffix& suffix) {
+  std::map<std::string, int> count;
+  for (const TrainingCurve& curve : curves) ++count[curve.name];
+  for (TrainingCurve& curve : curves) {
+    if (count[curve.name] > 1) absl::StrAppend(&curve.name, ", ", suffix(curve.rounds.front()));
+  }
+}
+
+}  // namespace
+
+std::vector<TrainingCurve> TrainingOf(const RunSummary& run) {
+  std::map<uint32_t, std::vector<v1::RoundRecord>> phases;
+  for (const v1::RoundRecord& record : RecordsOf(run, v1::TRAIN_ROUND)) {
+    phases[record.phase()].push_back(record);
+  }
+  std::vector<TrainingCurve> curves;
+  for (auto& [phase, rounds] : phases) {
+    TrainingCurve curve;
+    curve.name = CurveName(run, rounds.front());
+    curve.theory = TheoryOf(run, rounds);
+    curve.rounds = std::move(rounds);
+    curves.push_back(std::move(curve));
+  }
+  TellApart(curves, [](const v1::RoundRecord& round) {
+    return absl::StrCat("η = ", ShortNumber(round.step_size()));
+  });
+  TellApart(curves,
+            [](const v1::RoundRecord& round) { return absl::StrCat("phase ", round.phase() + 1); });
+  return curves;
+}
+
+std::vector<Chart> ReportCharts(const Report& report) {
+  std::vector<Chart> all;
+  if (report.verdict.ok()) {
+    all.push_back(GapChart(report));
+    all.push_back(FloorChart(report));
+  }
+  const std::vector<v1::RoundRecord> probes = RecordsOf(report.run, v1::PROBE_ROUND);
+  for (size_t i = 0; i < probes.size(); ++i) all.push_back(ProbeChart(probes[i], i));
+  all.push_back(LossChart(report));
+  all.push_back(DistanceChart(report));
+  all.push_back(TrainingDriftChart(report));
+  all.erase(
+      std::remove_if(all.begin(), all.end(), [](const Chart& chart) { return !chart.HasData(); }),
+      all.end());
+  return all;
+}
+
+}  // namespace leeway

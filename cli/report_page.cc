@@ -1,0 +1,289 @@
+// The page of a report. Every text that is not ours goes through EscapeXml.
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "cli/report.h"
+#include "cli/report_style.h"
+#include "cli/scale.h"
+#include "cli/utf8.h"
+#include "common/version.h"
+
+namespace leeway {
+namespace {
+
+constexpr size_t kMostEvents = 500;
+
+std::string Text(absl::string_view text) { return EscapeXml(text); }
+
+std::string Element(absl::string_view tag, absl::string_view css, absl::string_view text) {
+  return absl::StrCat("<", tag, " class=\"", css, "\">", Text(text), "</", tag, ">");
+}
+
+std::string NumberCell(double value) { return Element("td", "number", ShortNumber(value)); }
+
+std::string Section(absl::string_view title, absl::string_view html) {
+  if (html.empty()) return "";
+  return absl::StrCat("<section>\n<h2>", Text(title), "</h2>\n", html, "</section>\n");
+}
+
+std::string Table(const std::vector<std::string>& heads, absl::string_view rows,
+                  size_t first_number) {
+  std::string head;
+  for (size_t i = 0; i < heads.size(); ++i) {
+    absl::StrAppend(&head, "<th scope=\"col\"", i >= first_number ? " class=\"number\"" : "", ">",
+                    Text(heads[i]), "</th>");
+  }
+  return absl::StrCat("<div class=\"card scroll\"><table>\n<thead><tr>", head,
+                      "</tr></thead>\n<tbody>\n", rows, "</tbody>\n</table></div>\n");
+}
+
+std::string Title(const RunSummary& run) {
+  return run.config.name().empty() ? run.directory : run.config.name();
+}
+
+std::string StateBox(const RunSummary& run) {
+  if (run.state == v1::DONE) return "";
+  std::string text;
+  if (!run.begun) {
+    text = "This run still waits for its clients to join: nothing is measured yet.";
+  } else if (run.state == v1::FAILED) {
+    text = absl::StrCat("This run failed: ", run.message, ". What it measured before is below.");
+  } else {
+    text = absl::StrCat("This run is not finished (", StateName(run.state), ", ",
+                        run.records.size(), " rounds so far). What it has measured is below.");
+  }
+  return absl::StrCat("<div class=\"card state\" role=\"alert\"><p>", Text(text), "</p></div>\n");
+}
+
+std::string Warnings(const std::vector<std::string>& warnings) {
+  if (warnings.empty()) return "";
+  std::string html = "<ul class=\"warnings\">\n";
+  for (const std::string& warning : warnings) {
+    absl::StrAppend(&html, "<li>", Text(warning), ".</li>\n");
+  }
+  return html + "</ul>\n";
+}
+
+std::string VerdictBox(const Report& report) {
+  if (!report.verdict.ok()) {
+    if (!report.run.begun) return "";
+    return absl::StrCat("<div class=\"card verdict\">\n<p class=\"word\">no verdict</p>\n<p>",
+                        Text(report.verdict.status().message()), ".</p></div>\n");
+  }
+  const Verdict& verdict = *report.verdict;
+  const absl::string_view name = FindingName(verdict.finding);
+  return absl::StrCat("<div class=\"card verdict ", name, "\">\n<p class=\"word\">", name,
+                      "</p>\n<p class=\"sentence\">", Text(verdict.sentence), "</p>\n",
+                      Warnings(verdict.warnings), "</div>\n");
+}
+
+std::string Row(absl::string_view head, absl::string_view html) {
+  return absl::StrCat("<tr><th scope=\"row\">", Text(head), "</th><td class=\"text\">", html,
+                      "</td></tr>\n");
+}
+
+std::string OptimumRow(const RunSummary& run) {
+  const std::vector<v1::RoundRecord> rounds = RecordsOf(run, v1::OPTIMUM_ROUND);
+  if (rounds.empty()) return "";
+  const v1::RoundRecord& last = rounds.back();
+  return Row(
+      "optimum w*",
+      absl::StrCat("‖∇F‖ = ", ShortNumber(last.gradient_norm()), " after ", last.round_in_phase(),
+                   " rounds, loss ", ShortNumber(last.loss()), " ± ",
+                   ShortNumber(last.loss_standard_error()), " (standard error over clients)"));
+}
+
+std::string ConstantsRow(const RunSummary& run) {
+  const v1::ConstantsResult* constants = FindConstants(run);
+  if (constants == nullptr) return "";
+  const double condition =
+      constants->largest_client_smoothness() / constants->smallest_client_convexity();
+  std::string text = absl::StrCat(
+      "L = ", ShortNumber(constants->smoothness()), ", μ = ", ShortNumber(constants->convexity()),
+      "; over clients L up to ", ShortNumber(constants->largest_client_smoothness()), ", μ from ",
+      ShortNumber(constants->smallest_client_convexity()));
+  if (condition > 0) absl::StrAppend(&text, " (condition number ", ShortNumber(condition), ")");
+  if (std::isfinite(constants->hessian_dissimilarity())) {
+    absl::StrAppend(
+        &text, "; Hessian dissimilarity β = ", ShortNumber(constants->hessian_dissimilarity()));
+  }
+  return Row("constants", absl::StrCat(text, constants->exact() ? "" : "; by Lanczos iteration"));
+}
+
+std::string EvaluationRows(const RunSummary& run) {
+  std::string rows;
+  for (const v1::RoundRecord& round : RecordsOf(run, v1::EVALUATE_ROUND)) {
+    std::string text = absl::StrCat("loss ", ShortNumber(round.loss()));
+    if (round.test_examples() > 0) {
+      absl::StrAppend(&text, ", test loss ", ShortNumber(round.test_loss()));
+      if (std::isfinite(round.accuracy())) {
+        absl::StrAppend(&text, absl::StrFormat(", accuracy %.2f %%", 100 * round.accuracy()));
+      }
+      absl::StrAppend(&text, " on ", round.test_examples(), " test examples");
+    }
+    rows += Row(absl::StrCat("evaluation, phase ", round.phase() + 1), text);
+  }
+  return rows;
+}
+
+std::string Summary(const RunSummary& run) {
+  if (!run.begun) return "";
+  const v1::RunConfig& config = run.config;
+  std::vector<std::string> phases;
+  for (const v1::Phase& phase : config.phases()) phases.push_back(Text(PhaseText(phase)));
+  double seconds = 0;
+  for (const v1::RoundRecord& record : run.records) seconds += record.seconds();
+  std::string rows = absl::StrCat(
+      Row("status", StateName(run.state)), Row("run", Element("span", "hash", run.run_id)),
+      Row("directory", Text(run.directory)), Row("model", Text(ModelKind(config.model()))));
+  absl::StrAppend(
+      &rows,
+      Row("clients",
+          absl::StrCat(
+              run.clients, ", ",
+              config.cohort().size() > 0
+                  ? absl::StrCat(config.cohort().size(), " in a training round")
+                  : "all in every round",
+              ", ", config.weighting() == v1::EXAMPLES ? "weighted by examples" : "equal weights")),
+      Row("seed", absl::StrCat(config.seed())), Row("phases", absl::StrJoin(phases, "<br>")),
+      Row("rounds", absl::StrFormat("%d in %.3g s", run.records.size(), seconds)));
+  absl::StrAppend(&rows, OptimumRow(run), ConstantsRow(run), EvaluationRows(run));
+  for (const NamedModel& model : run.names) {
+    rows += Row(absl::StrCat(model.name, " model"),
+                absl::StrCat(Text(Store::NamedModelPath(model.name)), "<br>",
+                             Element("span", "hash", absl::StrCat("sha256 ", model.sha256))));
+  }
+  return absl::StrCat("<div class=\"card scroll\"><table><tbody>\n", rows,
+                      "</tbody></table></div>\n");
+}
+
+std::string Figure(const Chart& chart, const std::string& files) {
+  std::string notes;
+  for (const std::string& note : ChartNotes(chart)) {
+    absl::StrAppend(&notes, Element("p", "note", note), "\n");
+  }
+  const std::string path = Text(absl::StrCat(files, chart.id));
+  return absl::StrCat(
+      "<figure class=\"card\" id=\"", Text(chart.id), "\">\n<h3>", Text(chart.title),
+      "</h3>\n<div class=\"scroll\">\n", ChartSvg(chart, SvgUse::kPage), "</div>\n<figcaption>",
+      Text(chart.description), "</figcaption>\n", notes, "<p class=\"files\"><a href=\"", path,
+      ".svg\">SVG</a> · <a href=\"", path, ".csv\">CSV</a></p>\n</figure>\n");
+}
+
+std::string Figures(const Report& report, const std::string& files) {
+  std::string html;
+  for (const Chart& chart : report.charts) html += Figure(chart, files);
+  return html;
+}
+
+std::string EvidenceTable(const Report& report, const std::string& files) {
+  if (!report.verdict.ok()) return "";
+  std::string rows;
+  for (const Evidence& one : report.verdict->evidence) {
+    const absl::string_view name = FindingName(one.finding);
+    absl::StrAppend(&rows, "<tr>", Element("td", name, name),
+                    Element("td", "number", absl::StrCat(one.h)), NumberCell(one.step_size));
+    absl::StrAppend(&rows, NumberCell(one.gap), NumberCell(one.gap_in_standard_errors),
+                    NumberCell(one.distance_squared), NumberCell(one.floor));
+    absl::StrAppend(&rows, NumberCell(one.unbiased_drift_squared), NumberCell(one.interval_low),
+                    NumberCell(one.interval_high), NumberCell(one.drift_bound), "</tr>\n");
+  }
+  return absl::StrCat(
+      Table({"verdict", "H", "step size", "loss gap", "in std errors", "‖w_H − w*‖²", "20ρ²/μ²",
+             "ρ²", "95 % from", "to", "Jensen bound"},
+            rows, 1),
+      "<p class=\"note\">The verdict rests on the loss gap in standard errors; the rest is "
+      "evidence "
+      "beside it. With all clients measured ρ² is exact and its interval a point.</p>\n",
+      "<p class=\"files\"><a href=\"", Text(files), "verdict.csv\">CSV</a></p>\n");
+}
+
+std::string TheoryTable(const Report& report) {
+  std::string rows;
+  for (const TrainingCurve& curve : report.training) {
+    if (!curve.theory.ok()) continue;
+    const Theorem2& theorem = *curve.theory;
+    const auto done = static_cast<double>(curve.rounds.back().round_in_phase()) - 1;
+    absl::StrAppend(&rows, "<tr>", Element("td", "text", curve.name),
+                    Element("td", "text", theorem.holds() ? "yes" : "no"), NumberCell(theorem.rate),
+                    NumberCell(theorem.initial));
+    absl::StrAppend(&rows, NumberCell(std::pow(theorem.rate, done) * theorem.initial),
+                    NumberCell(theorem.variance_term), NumberCell(theorem.bias_term),
+                    NumberCell(theorem.floor));
+    absl::StrAppend(&rows, NumberCell(theorem.At(done)),
+                    NumberCell(curve.rounds.back().distance_squared()), "</tr>\n");
+  }
+  if (rows.empty()) return "";
+  return absl::StrCat(
+      Table({"training", "conditions hold", "1 − αηHμ/2", "‖w₀ − w*‖²", "shrunk to", "variance",
+             "iterate bias", "20ρ²/μ²", "bound", "measured"},
+            rows, 2),
+      "<p class=\"note\">At the model that the last recorded round started from. Shrunk to: the "
+      "first term after these rounds; bound: the sum of the four terms.</p>\n");
+}
+
+bool IsTrouble(const v1::Event& event) {
+  return event.kind() == "refused" || event.kind() == "retry" || event.kind() == "failed";
+}
+
+std::string EventTable(const std::vector<const v1::Event*>& events) {
+  std::string rows;
+  for (size_t i = 0; i < std::min(events.size(), kMostEvents); ++i) {
+    const v1::Event& event = *events[i];
+    const absl::Time time =
+        absl::FromUnixMillis(static_cast<int64_t>(std::clamp(event.time(), 0.0, 1e11) * 1000));
+    absl::StrAppend(
+        &rows, "<tr>", Element("td", "number", absl::StrCat(event.sequence())),
+        Element("td", "number", absl::FormatTime("%Y-%m-%d %H:%M:%S", time, absl::UTCTimeZone())),
+        Element("td", "text", event.kind()), Element("td", "text", event.subject()),
+        Element("td", "text", event.text()));
+    rows += "</tr>\n";
+  }
+  if (events.size() > kMostEvents) {
+    absl::StrAppend(&rows, "<tr><td colspan=\"5\">", events.size() - kMostEvents,
+                    " more are in run.db, table events</td></tr>\n");
+  }
+  return Table({"number", "time (UTC)", "what", "who", "details"}, rows, 5);
+}
+
+std::string Events(const RunSummary& run) {
+  std::vector<const v1::Event*> trouble, other;
+  for (const v1::Event& event : run.events) (IsTrouble(event) ? trouble : other).push_back(&event);
+  std::string html;
+  if (trouble.empty()) {
+    html = "<p>No refusals, retries or failures.</p>\n";
+  } else {
+    html = EventTable(trouble);
+  }
+  if (other.empty()) return html;
+  return absl::StrCat(html, "<details><summary>", other.size(),
+                      " other events: clients that came and went, phases</summary>\n",
+                      EventTable(other), "</details>\n");
+}
+
+}  // namespace
+
+std::string ReportPage(const Report& report, const std::string& files) {
+  const std::string title = Text(Title(report.run));
+  return absl::StrCat(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta name=\"generator\" content=\"leeway ",
+      kVersion,
+      "\">\n"
+      "<link rel=\"icon\" href=\"data:,\">\n<title>",
+      title, " · Leeway</title>\n<style>", kReportStyle,
+      "</style>\n</head>\n<body>\n<main>\n<header>\n<h1>", title,
+      "</h1>\n<p class=\"soft\">Does heterogeneity hurt FedAvg here? A report by Leeway ", kVersion,
+      ".</p>\n", StateBox(report.run), VerdictBox(report), "</header>\n",
+      Section("The run", Summary(report.run)), Section("Charts", Figures(report, files)),
+      Section("By number of local steps", EvidenceTable(report, files)),
+      Section("Theorem 2, term by term", TheoryTable(report)),
+      Section("Events", report.run.begun ? Events(report.run) : ""), "</main>\n</body>\n</html>\n");
+}
+
+}  // namespace leeway

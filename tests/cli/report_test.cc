@@ -1,0 +1,234 @@
+#include "cli/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cli/drift.h"
+#include "cli/run.h"
+#include "server/store.h"
+#include "tests/cli/run_fixture.h"
+
+namespace leeway {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kEvil[] = "<script>alert('x')</script>";
+
+std::string ReadFile(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream bytes;
+  bytes << file.rdbuf();
+  return bytes.str();
+}
+
+RunSummary FullRun() {
+  RunSummary run = OptimumRun();
+  run.config.set_name("made up");
+  for (int i = 0; i < 2; ++i) run.config.add_phases()->mutable_train();
+  AddConstants(run);
+  AddProbe(run, {1, 2, 10, 100});
+  for (const uint32_t h : {1u, 2u, 10u, 100u}) AddFixedPoint(run, h, 0.001 * h);
+  AddTraining(run, 4, 10, 50);
+  return run;
+}
+
+std::vector<std::string> Ids(const Report& report) {
+  std::vector<std::string> ids;
+  for (const Chart& chart : report.charts) ids.push_back(chart.id);
+  return ids;
+}
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(ReportTest, HasEveryChartWithData) {
+  const Report report = MakeReport(FullRun());
+  EXPECT_THAT(Ids(report),
+              ElementsAre("gap_over_steps", "distance_over_steps", "drift_over_steps",
+                          "loss_over_rounds", "distance_over_rounds", "drift_over_rounds"));
+  const std::string page = ReportPage(report, "");
+  for (const Chart& chart : report.charts) {
+    EXPECT_TRUE(chart.HasData()) << chart.id;
+    EXPECT_THAT(page, HasSubstr("<figure class=\"card\" id=\"" + chart.id + "\""));
+    EXPECT_GE(Count(ChartSvg(chart, SvgUse::kPage), "class=\"line\""), chart.series.size());
+  }
+  EXPECT_EQ(Count(page, "<svg "), report.charts.size());
+  EXPECT_THAT(page, Not(HasSubstr("nan")));
+}
+
+TEST(ReportTest, StandsAloneAndStartsWithTheVerdict) {
+  const Report report = MakeReport(FullRun());
+  const std::string page = ReportPage(report, "");
+  EXPECT_THAT(page, HasSubstr("Heterogeneity does not hurt here up to H = 100"));
+  EXPECT_LT(page.find("does not hurt"), page.find("<table>"));
+  EXPECT_THAT(page, Not(HasSubstr("<script")));
+  EXPECT_THAT(page, Not(HasSubstr("<img")));
+  EXPECT_THAT(page, Not(HasSubstr("@import")));
+  // The only address is the name of SVG's namespace.
+  EXPECT_EQ(Count(page, "http"), Count(page, "xmlns=\"http://www.w3.org/2000/svg\""));
+}
+
+TEST(ReportTest, ATheoryWhoseConditionsHoldIsDrawnSolid) {
+  const auto bound_of = [](const Report& report) {
+    for (const Chart& chart : report.charts) {
+      if (chart.id == "distance_over_rounds")
+        return std::make_pair(chart.series.at(1), chart.notes);
+    }
+    return std::make_pair(ChartSeries{.name = "none"}, std::vector<std::string>());
+  };
+  RunSummary run = FullRun();
+  auto [series, notes] = bound_of(MakeReport(run));
+  EXPECT_EQ(series.name, "Theorem 2");
+  EXPECT_EQ(series.line, ChartLine::kThin);
+  EXPECT_EQ(series.points.size(), 50u);
+  for (v1::RoundRecord& record : run.records) record.set_server_rate(1);
+  std::tie(series, notes) = bound_of(MakeReport(run));
+  EXPECT_EQ(series.line, ChartLine::kDashed);
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("conditions do not hold: the server rate α = 1")));
+}
+
+TEST(ReportTest, PhasesOfTheSameStepsAreToldApart) {
+  RunSummary run = FullRun();
+  AddTraining(run, 5, 10, 5);
+  AddTraining(run, 6, 20, 5);
+  std::vector<std::string> names;
+  for (const TrainingCurve& curve : TrainingOf(run)) names.push_back(curve.name);
+  EXPECT_THAT(names,
+              ElementsAre("H = 10, η = 0.01, phase 5", "H = 10, η = 0.01, phase 6", "H = 20"));
+}
+
+TEST(ReportTest, RoundingIsNotStretchedOverTheAxis) {
+  const Report report = MakeReport(FullRun());
+  const Chart& chart = report.charts[2];
+  EXPECT_EQ(chart.series[0].points[0].y, 0);  // H = 1: 1e-32 was measured
+  EXPECT_THAT(ChartNotes(chart), testing::Contains(HasSubstr("ρ²: 1 value at or below zero")));
+}
+
+TEST(ReportTest, NamesFromOthersAreEscaped) {
+  RunSummary run = FullRun();
+  run.config.set_name(kEvil);
+  run.directory = kEvil;
+  run.message = kEvil;
+  run.run_id = kEvil;
+  run.state = v1::FAILED;
+  run.names = {{kEvil, kEvil}};
+  v1::Event& event = run.events.emplace_back();
+  event.set_kind("refused");
+  event.set_subject(kEvil);
+  event.set_text("bad \xff report");
+  const std::string page = ReportPage(MakeReport(run), kEvil);
+  EXPECT_THAT(page, Not(HasSubstr("<script")));
+  EXPECT_THAT(page, HasSubstr("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;"));
+  EXPECT_THAT(page, HasSubstr("bad \xef\xbf\xbd report"));
+}
+
+TEST(ReportTest, UnfinishedAndFailedRunsSaySoOnTop) {
+  RunSummary run = FullRun();
+  run.state = v1::RUNNING;
+  EXPECT_THAT(ReportPage(MakeReport(run), ""), HasSubstr("not finished (running, "));
+  run.state = v1::FAILED;
+  run.message = "training diverged";
+  EXPECT_THAT(ReportPage(MakeReport(run), ""), HasSubstr("This run failed: training diverged"));
+  RunSummary waiting;
+  waiting.directory = "runs/new";
+  EXPECT_THAT(ReportPage(MakeReport(waiting), ""), HasSubstr("waits for its clients"));
+}
+
+TEST(ReportTest, WithoutAVerdictThereIsTheRemedy) {
+  RunSummary run = OptimumRun();
+  run.config.clear_phases();
+  AddTraining(run, 0, 10, 5);
+  const std::string page = ReportPage(MakeReport(run), "");
+  EXPECT_THAT(page,
+              AllOf(HasSubstr("no verdict"), HasSubstr("fixed_point { steps: [1, 10, 100] }")));
+  EXPECT_THAT(page, HasSubstr("id=\"loss_over_rounds\""));
+}
+
+// From a real store to real files.
+class WriteReportTest : public testing::Test {
+ protected:
+  WriteReportTest() {
+    std::string pattern = testing::TempDir() + "/report_test.XXXXXX";
+    directory_ = mkdtemp(pattern.data());
+    const RunSummary run = FullRun();
+    auto store = Store::Open(directory_);
+    EXPECT_TRUE(store.ok()) << store.status();
+    const std::string model = "a model";
+    std::vector<StoredClient> roster(100);
+    for (size_t i = 0; i < roster.size(); ++i) roster[i].id = "client " + std::to_string(i);
+    EXPECT_TRUE((*store)
+                    ->Begin("run-1", run.config, v1::DataSchema(), roster,
+                            absl::MakeConstSpan(&model, 1), {""})
+                    .ok());
+    for (const v1::RoundRecord& record : run.records) {
+      RoundCommit commit;
+      commit.record = record;
+      EXPECT_TRUE((*store)->Commit(commit).ok());
+    }
+    EXPECT_TRUE((*store)->Finish(v1::DONE, "", {}).ok());
+  }
+  ~WriteReportTest() override { fs::remove_all(directory_); }
+
+  fs::path directory_;
+};
+
+TEST_F(WriteReportTest, WritesThePageAndEverySeries) {
+  const absl::StatusOr<std::string> page = WriteReport({.directory = directory_, .out = ""});
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_EQ(*page, directory_ / "report" / "report.html");
+  EXPECT_THAT(ReadFile(*page), HasSubstr("href=\"gap_over_steps.svg\""));
+  for (const char* id : {"gap_over_steps", "distance_over_steps", "drift_over_steps",
+                         "loss_over_rounds", "distance_over_rounds", "drift_over_rounds"}) {
+    EXPECT_THAT(ReadFile(directory_ / "report" / (std::string(id) + ".svg")), HasSubstr("</svg>"));
+    EXPECT_THAT(ReadFile(directory_ / "report" / (std::string(id) + ".csv")),
+                HasSubstr("series,x,y,low,high\n"));
+  }
+  EXPECT_THAT(ReadFile(directory_ / "report" / "verdict.csv"), HasSubstr("harmless"));
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory_ / "report")) {
+    EXPECT_NE(entry.path().extension(), ".tmp");
+  }
+}
+
+TEST_F(WriteReportTest, TheFilesFollowThePage) {
+  const fs::path out = directory_ / "else" / "where.html";
+  ASSERT_TRUE(WriteReport({.directory = directory_, .out = out}).ok());
+  EXPECT_THAT(ReadFile(out), HasSubstr("href=\"where_files/gap_over_steps.svg\""));
+  EXPECT_TRUE(fs::exists(directory_ / "else" / "where_files" / "gap_over_steps.csv"));
+  EXPECT_FALSE(fs::exists(directory_ / "report"));
+}
+
+TEST_F(WriteReportTest, TheStoredRunHasAVerdict) {
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(DriftCommand({.directory = directory_, .json = true}), kExitOk);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("\"verdict\": \"harmless\""));
+}
+
+TEST(WriteReportErrorTest, NamesTheRemedy) {
+  const absl::Status missing = WriteReport({.directory = "/no/such/run", .out = ""}).status();
+  EXPECT_TRUE(absl::IsNotFound(missing));
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("leeway run CONFIG"));
+  const absl::Status folder = WriteReport({.directory = "/no/such/run", .out = "/tmp"}).status();
+  EXPECT_THAT(std::string(folder.message()), HasSubstr("such as report.html"));
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(ReportCommand({.directory = "/no/such/run", .out = ""}), kExitUsage);
+  testing::internal::GetCapturedStderr();
+}
+
+}  // namespace
+}  // namespace leeway

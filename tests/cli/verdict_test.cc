@@ -1,0 +1,286 @@
+#include "cli/verdict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "cli/theory.h"
+#include "tests/cli/run_fixture.h"
+
+namespace leeway {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+RunSummary RunWithGaps(const std::vector<std::pair<uint32_t, double>>& gaps,
+                       uint64_t clients = 100) {
+  RunSummary run = OptimumRun(clients);
+  AddConstants(run);
+  std::vector<uint32_t> steps;
+  for (const auto& [h, gap] : gaps) steps.push_back(h);
+  AddProbe(run, steps);
+  for (const auto& [h, gap] : gaps) AddFixedPoint(run, h, gap);
+  return run;
+}
+
+std::string WarningsOf(const Verdict& verdict) { return absl::StrJoin(verdict.warnings, "\n"); }
+
+struct Case {
+  std::vector<std::pair<uint32_t, double>> gaps;  // H, gap in standard errors
+  uint64_t clients;
+  Finding finding;
+  uint32_t largest_harmless_h;  // 0: none
+  std::string sentence;         // part of it
+};
+
+class VerdictCaseTest : public testing::TestWithParam<Case> {};
+
+TEST_P(VerdictCaseTest, FollowsTheRule) {
+  const Case& c = GetParam();
+  const absl::StatusOr<Verdict> verdict = Judge(RunWithGaps(c.gaps, c.clients));
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  EXPECT_EQ(verdict->finding, c.finding) << verdict->sentence;
+  EXPECT_EQ(verdict->largest_harmless_h.value_or(0), c.largest_harmless_h);
+  EXPECT_THAT(verdict->sentence, HasSubstr(c.sentence));
+  EXPECT_EQ(verdict->evidence.size(), c.gaps.size());
+  EXPECT_THAT(verdict->warnings, IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Verdicts, VerdictCaseTest,
+    testing::Values(
+        Case{{{1, 0}, {10, 0.01}, {100, 0.045}},
+             100,
+             Finding::kHarmless,
+             100,
+             "does not hurt here up to H = 100: where FedAvg settles, the loss is at most 0.045"},
+        Case{{{2, 0.2499}}, 10, Finding::kHarmless, 2, "up to H = 2"},
+        Case{{{1, -1e-12}, {10, 1e-9}}, 100, Finding::kHarmless, 10, "up to H = 10"},
+        Case{{{1, 0}, {2, 0.1}, {10, 5}, {200, 15}},
+             100,
+             Finding::kConflict,
+             2,
+             "Clients conflict from H = 10: FedAvg settles 0.1 above the optimum, 5 standard "
+             "errors of the loss over 100 clients; consider fewer local steps or personalised "
+             "models. Up to H = 2 it does not hurt."},
+        Case{{{2, 1.01}}, 100, Finding::kConflict, 0, "from H = 2"},
+        // One conflict is enough, wherever it is.
+        Case{{{2, 3}, {10, 0.1}}, 100, Finding::kConflict, 0, "from H = 2"},
+        Case{{{2, 0.5}, {10, 3}}, 100, Finding::kConflict, 0, "from H = 10"},
+        Case{{{2, 0.1}, {10, 0.5}, {50, 0.2}},
+             100,
+             Finding::kUncertain,
+             2,
+             "Uncertain from H = 10: FedAvg settles 0.01 above the optimum, 0.5 standard errors of "
+             "the loss over 100 clients; below 0.25 is harmless, above 1 a conflict. Up to H = 2"},
+        Case{{{2, 0.25}}, 100, Finding::kUncertain, 0, "Uncertain"},
+        Case{{{2, 1}}, 100, Finding::kUncertain, 0, "Uncertain"},
+        // Few clients cannot show that there is no harm, but a conflict they can.
+        Case{{{2, 0.01}}, 9, Finding::kUncertain, 0, "Not enough clients to tell"},
+        Case{{{2, 0.01}, {10, 4}}, 9, Finding::kConflict, 0, "conflict from H = 10"},
+        Case{{{2, 0}}, 1, Finding::kUncertain, 0, "A single client cannot disagree with itself"},
+        Case{{{2, 100}}, 1, Finding::kUncertain, 0, "A single client"}));
+
+TEST(VerdictTest, TheConfigMovesTheThresholds) {
+  RunSummary run = RunWithGaps({{2, 0.5}});
+  run.config.set_harmless_below(0.6);
+  EXPECT_EQ(Judge(run)->finding, Finding::kHarmless);
+  run.config.set_harmless_below(0.1);
+  run.config.set_conflict_above(0.4);
+  EXPECT_EQ(Judge(run)->finding, Finding::kConflict);
+}
+
+TEST(VerdictTest, WithoutAStandardErrorThereAreNotEnoughClients) {
+  RunSummary run = RunWithGaps({{2, 0.1}});
+  run.records.back().mutable_fixed_point()->set_loss_standard_error(std::nan(""));
+  EXPECT_EQ(Judge(run)->finding, Finding::kUncertain);
+  EXPECT_THAT(Judge(run)->sentence, HasSubstr("Not enough clients"));
+}
+
+TEST(VerdictTest, RoundingIsNotWeighedAgainstRounding) {
+  // Identical clients: no spread at all.
+  RunSummary run = RunWithGaps({{10, 0}});
+  v1::FixedPointResult& point = *run.records.back().mutable_fixed_point();
+  point.set_loss_standard_error(0);
+  point.set_loss_gap(3e-15);
+  EXPECT_EQ(Judge(run)->finding, Finding::kHarmless);
+  EXPECT_EQ(Judge(run)->evidence[0].gap_in_standard_errors, 0);
+  // A model that fits all clients: loss, spread and gap are all rounding.
+  run.records.back().set_loss(2e-26);
+  point.set_loss_standard_error(1e-27);
+  point.set_loss_gap(1.5e-26);
+  EXPECT_EQ(Judge(run)->finding, Finding::kHarmless);
+  // But a real gap between clients of equal loss is one.
+  point.set_loss_standard_error(0);
+  point.set_loss_gap(0.1);
+  EXPECT_EQ(Judge(run)->finding, Finding::kConflict);
+}
+
+TEST(VerdictTest, ASearchThatDidNotSettleProvesNothing) {
+  RunSummary run = RunWithGaps({{2, 0.01}, {10, 0.01}});
+  run.records.back().mutable_fixed_point()->set_pseudo_gradient_norm(0.1);
+  const Verdict verdict = *Judge(run);
+  EXPECT_EQ(verdict.finding, Finding::kUncertain);
+  EXPECT_EQ(verdict.largest_harmless_h, 2u);
+  EXPECT_THAT(verdict.sentence, HasSubstr("did not come to rest (|G| = 0.1)"));
+  EXPECT_THAT(WarningsOf(verdict), HasSubstr("max_rounds"));
+  // So near to rest that the rest of the way cannot matter: above the tolerance only.
+  run.records.back().mutable_fixed_point()->set_pseudo_gradient_norm(5e-9);
+  EXPECT_EQ(Judge(run)->finding, Finding::kHarmless);
+}
+
+TEST(VerdictTest, BelowTheOptimumIsNoOptimum) {
+  const Verdict verdict = *Judge(RunWithGaps({{2, -3}}));
+  EXPECT_EQ(verdict.finding, Finding::kUncertain);
+  EXPECT_THAT(WarningsOf(verdict), HasSubstr("optimum.tolerance"));
+}
+
+TEST(VerdictTest, EvidenceStandsBesideIt) {
+  const Verdict verdict = *Judge(RunWithGaps({{1, 0}, {10, 0.1}}));
+  const Evidence& one = verdict.evidence[1];
+  EXPECT_EQ(one.h, 10u);
+  EXPECT_DOUBLE_EQ(one.gap, 0.1 * kStandardError);
+  EXPECT_DOUBLE_EQ(one.gap_in_standard_errors, 0.1);
+  EXPECT_DOUBLE_EQ(one.distance_squared, 1e-6);
+  EXPECT_DOUBLE_EQ(one.average_drift_squared, 1e-6);
+  EXPECT_DOUBLE_EQ(one.drift_bound, 1e-3);
+  EXPECT_DOUBLE_EQ(one.floor, 20 * 1e-6 / 0.25);
+}
+
+TEST(VerdictTest, OnlyAProbeOfTheSameStepsIsEvidence) {
+  RunSummary run = OptimumRun();
+  AddConstants(run);
+  AddProbe(run, {10}).set_step_size(2 * kStepSize);
+  AddProbe(run, {10}).set_point(v1::Probe::INITIAL);
+  AddProbe(run, {10}).set_batch_size(5);
+  AddFixedPoint(run, 10, 0.1);
+  const Verdict verdict = *Judge(run);
+  EXPECT_TRUE(std::isnan(verdict.evidence[0].drift_bound));
+  EXPECT_THAT(WarningsOf(verdict), HasSubstr("ρ² was not measured at H = 10; add `phases { probe"));
+}
+
+TEST(VerdictTest, SaysWhenTheStepSizeBreaksTheTheory) {
+  const auto warnings = [](double step_size, uint32_t h) {
+    RunSummary run = OptimumRun();
+    AddConstants(run);
+    AddProbe(run, {h}).set_step_size(step_size);
+    AddFixedPoint(run, h, 0.1).set_step_size(step_size);
+    return WarningsOf(*Judge(run));
+  };
+  EXPECT_EQ(warnings(0.05, 10), "");  // 1/L itself
+  EXPECT_THAT(warnings(0.051, 10), HasSubstr("0.051 is above 1/L = 0.05"));
+  EXPECT_THAT(warnings(0.11, 10), HasSubstr("above 2/L = 0.1 of the steepest client, where local"));
+  EXPECT_EQ(warnings(0.01, 200), "");  // 1/(mu H) itself
+  EXPECT_THAT(warnings(0.01, 201), HasSubstr("at H = 201 the step size 0.01 is above 1/(μH)"));
+}
+
+TEST(VerdictTest, WithoutConstantsThereIsNoFloor) {
+  RunSummary run = OptimumRun();
+  AddProbe(run, {10});
+  AddFixedPoint(run, 10, 0.1);
+  EXPECT_EQ(Judge(run)->finding, Finding::kHarmless);
+  EXPECT_TRUE(std::isnan(Judge(run)->evidence[0].floor));
+  EXPECT_THAT(WarningsOf(*Judge(run)), HasSubstr("phases { constants {} }"));
+  AddConstants(run, 0);
+  EXPECT_TRUE(std::isnan(Judge(run)->evidence[0].floor));
+  EXPECT_THAT(WarningsOf(*Judge(run)), HasSubstr("not strongly convex"));
+}
+
+TEST(VerdictTest, WarnsOfWhatIsIncomplete) {
+  RunSummary run = RunWithGaps({{1, 0}});
+  EXPECT_THAT(WarningsOf(*Judge(run)), HasSubstr("H = 1 is plain gradient descent"));
+  run = RunWithGaps({{2, 0}});
+  run.state = v1::FAILED;
+  EXPECT_THAT(WarningsOf(*Judge(run)), HasSubstr("not complete (failed)"));
+  run = RunWithGaps({{2, 0}});
+  run.records.back().set_reports(99);
+  EXPECT_THAT(WarningsOf(*Judge(run)), HasSubstr("missed clients"));
+}
+
+TEST(VerdictTest, StepSizesAreJudgedApart) {
+  RunSummary run = RunWithGaps({{2, 0.1}, {10, 0.1}});
+  AddFixedPoint(run, 10, 2).set_step_size(0.04);
+  const Verdict verdict = *Judge(run);
+  EXPECT_EQ(verdict.evidence.size(), 3u);
+  EXPECT_EQ(verdict.finding, Finding::kConflict);
+  EXPECT_EQ(verdict.largest_harmless_h, 2u);
+  // The same measured again replaces the first.
+  AddFixedPoint(run, 10, 0.05).set_step_size(0.04);
+  EXPECT_EQ(Judge(run)->finding, Finding::kHarmless);
+}
+
+TEST(VerdictTest, WithoutFixedPointsThereIsARemedy) {
+  RunSummary run = OptimumRun();
+  run.config.clear_phases();
+  const absl::Status none = Judge(run).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(none));
+  EXPECT_THAT(std::string(none.message()),
+              AllOf(HasSubstr("neither the optimum"),
+                    HasSubstr("phases { constants {} } phases { optimum {} } "
+                              "phases { fixed_point { steps: [1, 10, 100] } }")));
+  run.config.add_phases()->mutable_optimum();
+  EXPECT_THAT(std::string(Judge(run).status().message()), HasSubstr("finds w*, but not where"));
+  run.config.add_phases()->mutable_fixed_point();
+  run.state = v1::FAILED;
+  run.message = "diverged";
+  EXPECT_THAT(std::string(Judge(run).status().message()),
+              AllOf(HasSubstr("the run is failed: diverged"), HasSubstr("same `leeway run`")));
+}
+
+// Theorem 2.
+
+TEST(TheoryTest, AddsUpItsTerms) {
+  RunSummary run = OptimumRun();
+  AddConstants(run);
+  AddProbe(run, {10});
+  AddTraining(run, 4, 10, 3);
+  const absl::StatusOr<Theorem2> theorem = TheoryOf(run, RecordsOf(run, v1::TRAIN_ROUND));
+  ASSERT_TRUE(theorem.ok()) << theorem.status();
+  EXPECT_TRUE(theorem->holds());
+  EXPECT_DOUBLE_EQ(theorem->rate, 1 - 0.5 * 0.1 * kStepSize * 10 * 0.5);
+  EXPECT_DOUBLE_EQ(theorem->initial, 9 * 0.7);
+  EXPECT_DOUBLE_EQ(theorem->floor, 8e-5);
+  EXPECT_DOUBLE_EQ(theorem->At(0), 9 * 0.7 + 8e-5);
+  EXPECT_DOUBLE_EQ(theorem->At(2), theorem->rate * theorem->rate * 9 * 0.7 + 8e-5);
+}
+
+TEST(TheoryTest, SaysWhichConditionsDoNotHold) {
+  RunSummary run = OptimumRun();
+  AddConstants(run);
+  AddProbe(run, {10}).set_step_size(0.06);
+  AddTraining(run, 4, 10, 3, /*server_rate=*/1);
+  std::vector<v1::RoundRecord> rounds = RecordsOf(run, v1::TRAIN_ROUND);
+  rounds[0].set_step_size(0.06);
+  rounds[0].set_sampled(10);
+  rounds[0].set_batch_size(5);
+  const Theorem2 theorem = *TheoryOf(run, rounds);
+  EXPECT_THAT(absl::StrJoin(theorem.broken, "\n"),
+              AllOf(HasSubstr("α = 1 is above 1/4"), HasSubstr("above 1/L"),
+                    HasSubstr("only 10 of 100 clients"), HasSubstr("batches of 5")));
+  rounds[0].set_server_rate(0.2);
+  EXPECT_THAT(absl::StrJoin(TheoryOf(run, rounds)->notes, "\n"), HasSubstr("above the 1/8"));
+}
+
+TEST(TheoryTest, NamesWhatIsMissing) {
+  RunSummary run = OptimumRun();
+  AddTraining(run, 4, 10, 3);
+  const auto message = [&](const RunSummary& of) {
+    return std::string(TheoryOf(of, RecordsOf(of, v1::TRAIN_ROUND)).status().message());
+  };
+  EXPECT_THAT(message(run), HasSubstr("constants"));
+  AddConstants(run);
+  EXPECT_THAT(message(run),
+              HasSubstr("add `phases { probe { point: OPTIMUM step_size: 0.01 steps: [10] }"));
+  AddConstants(run, -1);
+  EXPECT_THAT(message(run), HasSubstr("strongly convex"));
+}
+
+}  // namespace
+}  // namespace leeway
