@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "cli/scale.h"
 #include "cli/utf8.h"
@@ -34,8 +35,10 @@ bool Drawn(const Chart& chart, const ChartPoint& point) {
   return Scale::Shows(chart.x.log, point.x) && Scale::Shows(chart.y.log, point.y);
 }
 
-bool HasInterval(const ChartPoint& point) {
-  return std::isfinite(point.low) && std::isfinite(point.high) && point.low < point.high;
+// Of an interval only the upper end may fit on a log axis.
+bool HasInterval(const Chart& chart, const ChartPoint& point) {
+  return std::isfinite(point.low) && point.low < point.high && Scale::Shows(chart.x.log, point.x) &&
+         Scale::Shows(chart.y.log, point.high);
 }
 
 // Smallest and largest value to show along an axis.
@@ -52,22 +55,23 @@ struct Range {
 
 Scale MakeScale(const Chart& chart, bool vertical) {
   Range range;
+  const bool log = vertical ? chart.y.log : chart.x.log;
   for (const ChartSeries& series : chart.series) {
     for (const ChartPoint& point : series.points) {
-      if (!Drawn(chart, point)) continue;
-      range.Add(vertical ? chart.y.log : chart.x.log, vertical ? point.y : point.x);
-      if (!vertical || !HasInterval(point)) continue;
-      range.Add(chart.y.log, point.high);
+      if (Drawn(chart, point)) range.Add(log, vertical ? point.y : point.x);
+      if (!HasInterval(chart, point)) continue;
+      range.Add(log, vertical ? point.high : point.x);
       // A lower end near zero would take all the room on a log axis.
-      const double least = chart.y.log ? std::max(point.low, point.y / 100) : point.low;
-      range.Add(chart.y.log, least);
+      if (vertical) range.Add(log, log ? std::max(point.low, point.high / 1000) : point.low);
     }
   }
   for (const ChartGuide& guide : chart.guides) {
-    if (vertical) range.Add(chart.y.log, guide.y);
+    if (!vertical) continue;
+    range.Add(log, guide.y);
+    if (log) range.Add(log, 2 * guide.y);  // room above it
   }
   if (range.low > range.high) range = {.low = 1, .high = 10};  // nothing to draw
-  return Scale(vertical ? chart.y.log : chart.x.log, range.low, range.high, vertical);
+  return Scale(log, range.low, range.high, vertical);
 }
 
 // Few enough points, with the peaks kept: of each run of points its lowest and
@@ -127,6 +131,7 @@ class Drawing {
     Guides();
     Frame();
     for (const ChartSeries& series : chart_.series) Series(series);
+    GuideLabels();
     Labels();
     for (size_t i = 0; i < notes.size(); ++i) {
       Text(kLeft, bottom_ + 54 + kLine * static_cast<double>(i), "start", "note", notes[i], 11);
@@ -198,13 +203,25 @@ class Drawing {
   void Guides() {
     for (const ChartGuide& guide : chart_.guides) {
       if (!Scale::Shows(chart_.y.log, guide.y)) continue;
-      const double y = Y(guide.y);
       absl::StrAppendFormat(&svg_,
                             "<path class=\"guide\" d=\"M%s %sH%s\" stroke=\"#777777\" "
                             "stroke-dasharray=\"2 3\" fill=\"none\"/>\n",
-                            Px(kLeft), Px(y), Px(right_));
-      // Below the line where there is no room above it.
-      Text(kLeft + 6, y < top_ + kLine ? y + 13 : y - 5, "start", "guide-label", guide.label, 11);
+                            Px(kLeft), Px(Y(guide.y)), Px(right_));
+    }
+  }
+
+  // Over the lines, with a rim that keeps them readable there.
+  void GuideLabels() {
+    for (const ChartGuide& guide : chart_.guides) {
+      if (!Scale::Shows(chart_.y.log, guide.y)) continue;
+      // On the side with more room: curves come down to low guides and up to high ones.
+      const double y = Y(guide.y);
+      const bool below = y < top_ + kLine || (y > (top_ + bottom_) / 2 && y < bottom_ - kLine);
+      absl::StrAppendFormat(&svg_,
+                            "<text class=\"guide-label\" x=\"%s\" y=\"%s\" font-size=\"11\" "
+                            "fill=\"#555555\" stroke=\"#ffffff\" stroke-width=\"3\" "
+                            "paint-order=\"stroke\">%s</text>\n",
+                            Px(kLeft + 6), Px(below ? y + 13 : y - 5), EscapeXml(guide.label));
     }
   }
 
@@ -271,7 +288,7 @@ void Drawing::Series(const ChartSeries& series) {
 void Drawing::Intervals(const std::vector<ChartPoint>& points) {
   if (points.size() > kMostMarkers) return Band(points);
   for (const ChartPoint& point : points) {
-    if (!Drawn(chart_, point) || !HasInterval(point)) continue;
+    if (!HasInterval(chart_, point)) continue;
     const double x = X(point.x);
     const bool open = point.low < y_.low() || !Scale::Shows(chart_.y.log, point.low);
     const double low = open ? bottom_ : Y(point.low);
@@ -287,7 +304,7 @@ void Drawing::Intervals(const std::vector<ChartPoint>& points) {
 void Drawing::Band(const std::vector<ChartPoint>& points) {
   std::string upper, lower;
   for (const ChartPoint& point : points) {
-    if (!Drawn(chart_, point) || !HasInterval(point)) continue;
+    if (!HasInterval(chart_, point)) continue;
     const bool open = point.low < y_.low() || !Scale::Shows(chart_.y.log, point.low);
     absl::StrAppend(&upper, upper.empty() ? "M" : "L", Px(X(point.x)), " ", Px(Y(point.high)));
     lower = absl::StrCat("L", Px(X(point.x)), " ", Px(open ? bottom_ : Y(point.low)), lower);
@@ -360,15 +377,18 @@ std::vector<std::string> ChartNotes(const Chart& chart) {
   std::vector<std::string> notes = chart.notes;
   if (!chart.y.log) return notes;
   bool cut = false;
+  std::vector<std::string> left_out;
   for (const ChartSeries& series : chart.series) {
-    size_t left_out = 0;
+    size_t count = 0;
     for (const ChartPoint& point : series.points) {
-      if (point.y <= 0) ++left_out;
-      cut = cut || (point.y > 0 && HasInterval(point) && point.low <= 0);
+      if (point.y <= 0) ++count;
+      cut = cut || (HasInterval(chart, point) && point.low <= 0);
     }
-    if (left_out == 0) continue;
-    notes.push_back(absl::StrCat(series.name, ": ", left_out, left_out == 1 ? " value" : " values",
-                                 " at or below zero cannot be drawn on a log axis."));
+    if (count > 0) left_out.push_back(absl::StrCat(count, " of ", series.name));
+  }
+  if (!left_out.empty()) {
+    notes.push_back(absl::StrCat("Values at or below zero, which a log axis cannot show: ",
+                                 absl::StrJoin(left_out, ", "), "."));
   }
   if (cut) notes.push_back("Bars that reach the lower edge belong to intervals that include zero.");
   return notes;

@@ -49,17 +49,24 @@ void AddDrift(const v1::RoundRecord& probe, const v1::DriftAtSteps& drift, Chart
   bound.points.push_back({.x = h, .y = drifts ? drift.drift_bound() : 0});
 }
 
-Chart ProbeChart(const v1::RoundRecord& probe, size_t number) {
+Chart ProbeChart(const RunSummary& run, const v1::RoundRecord& probe, size_t number) {
   Chart chart{
       .id = number == 0 ? "drift_over_steps" : absl::StrCat("drift_over_steps_", number + 1),
       .title =
           absl::StrFormat("Drift at %s over the number of local steps", PointName(probe.point())),
       .x = {.title = "local steps H", .log = true},
       .y = {.title = "squared norm", .log = true}};
+  if (probe.batch_size() > 0) {
+    absl::StrAppend(&chart.title, ", batches of ", probe.batch_size());
+  }
+  if (probe.reports() < run.clients) {
+    absl::StrAppend(&chart.title, ", from ", probe.reports(), " of ", run.clients, " clients");
+  }
   chart.description = absl::StrFormat(
       "What the clients' disagreement adds up to (ρ², the squared norm of the average gradient "
       "bias) beside its Jensen bound (the average of squared norms). %d clients, step size %s%s. "
-      "The further ρ² lies below the bound, the more the clients' drifts cancel.",
+      "The further ρ² lies below the bound, the more the clients' drifts cancel; whether that is "
+      "enough, the loss gap tells.",
       probe.reports(), ShortNumber(probe.step_size()),
       probe.batch_size() > 0 ? absl::StrCat(", batches of ", probe.batch_size()) : "");
   ChartSeries rho{.name = "ρ²", .color = kMeasured};
@@ -292,7 +299,7 @@ std::vector<Chart> ReportCharts(const Report& report) {
     all.push_back(FloorChart(report));
   }
   const std::vector<v1::RoundRecord> probes = RecordsOf(report.run, v1::PROBE_ROUND);
-  for (size_t i = 0; i < probes.size(); ++i) all.push_back(ProbeChart(probes[i], i));
+  for (size_t i = 0; i < probes.size(); ++i) all.push_back(ProbeChart(report.run, probes[i], i));
   all.push_back(LossChart(report));
   all.push_back(DistanceChart(report));
   all.push_back(TrainingDriftChart(report));

@@ -182,24 +182,42 @@ std::string Figures(const Report& report, const std::string& files) {
 
 std::string EvidenceTable(const Report& report, const std::string& files) {
   if (!report.verdict.ok()) return "";
+  // Columns that would say the same in every row are left to the CSV file.
+  const std::vector<Evidence>& all = report.verdict->evidence;
+  const bool step_sizes = std::any_of(all.begin(), all.end(), [&](const Evidence& one) {
+    return one.step_size != all.front().step_size;
+  });
+  const bool intervals = std::any_of(all.begin(), all.end(), [](const Evidence& one) {
+    return one.interval_low < one.interval_high;
+  });
   std::string rows;
-  for (const Evidence& one : report.verdict->evidence) {
+  for (const Evidence& one : all) {
     const absl::string_view name = FindingName(one.finding);
     absl::StrAppend(&rows, "<tr>", Element("td", name, name),
-                    Element("td", "number", absl::StrCat(one.h)), NumberCell(one.step_size));
+                    Element("td", "number", absl::StrCat(one.h)),
+                    step_sizes ? NumberCell(one.step_size) : "");
     absl::StrAppend(&rows, NumberCell(one.gap), NumberCell(one.gap_in_standard_errors),
                     NumberCell(one.distance_squared), NumberCell(one.floor));
-    absl::StrAppend(&rows, NumberCell(one.unbiased_drift_squared), NumberCell(one.interval_low),
-                    NumberCell(one.interval_high), NumberCell(one.drift_bound), "</tr>\n");
+    absl::StrAppend(
+        &rows, NumberCell(one.unbiased_drift_squared),
+        intervals ? absl::StrCat(NumberCell(one.interval_low), NumberCell(one.interval_high)) : "",
+        NumberCell(one.drift_bound), "</tr>\n");
   }
+  std::vector<std::string> heads = {"verdict", "H"};
+  if (step_sizes) heads.push_back("step size");
+  for (const char* head : {"loss gap", "in std errors", "‖w_H − w*‖²", "20ρ²/μ²", "ρ²"}) {
+    heads.push_back(head);
+  }
+  if (intervals) heads.insert(heads.end(), {"95 % from", "to"});
+  heads.push_back("Jensen bound");
   return absl::StrCat(
-      Table({"verdict", "H", "step size", "loss gap", "in std errors", "‖w_H − w*‖²", "20ρ²/μ²",
-             "ρ²", "95 % from", "to", "Jensen bound"},
-            rows, 1),
+      Table(heads, rows, 1),
       "<p class=\"note\">The verdict rests on the loss gap in standard errors; the rest is "
       "evidence "
-      "beside it. With all clients measured ρ² is exact and its interval a point.</p>\n",
-      "<p class=\"files\"><a href=\"", Text(files), "verdict.csv\">CSV</a></p>\n");
+      "beside it.",
+      step_sizes ? "" : absl::StrCat(" Step size ", ShortNumber(all.front().step_size), "."),
+      intervals ? "" : " All clients were measured, so ρ² has no interval.",
+      "</p>\n<p class=\"files\"><a href=\"", Text(files), "verdict.csv\">CSV</a></p>\n");
 }
 
 std::string TheoryTable(const Report& report) {
@@ -209,8 +227,8 @@ std::string TheoryTable(const Report& report) {
     const Theorem2& theorem = *curve.theory;
     const auto done = static_cast<double>(curve.rounds.back().round_in_phase()) - 1;
     absl::StrAppend(&rows, "<tr>", Element("td", "text", curve.name),
-                    Element("td", "text", theorem.holds() ? "yes" : "no"), NumberCell(theorem.rate),
-                    NumberCell(theorem.initial));
+                    Element("td", "text", theorem.holds() ? "yes" : "no"),
+                    NumberCell(1 - theorem.rate), NumberCell(theorem.initial));
     absl::StrAppend(&rows, NumberCell(std::pow(theorem.rate, done) * theorem.initial),
                     NumberCell(theorem.variance_term), NumberCell(theorem.bias_term),
                     NumberCell(theorem.floor));
@@ -219,11 +237,12 @@ std::string TheoryTable(const Report& report) {
   }
   if (rows.empty()) return "";
   return absl::StrCat(
-      Table({"training", "conditions hold", "1 − αηHμ/2", "‖w₀ − w*‖²", "shrunk to", "variance",
-             "iterate bias", "20ρ²/μ²", "bound", "measured"},
+      Table({"training", "holds", "αηHμ/2", "‖w₀ − w*‖²", "1: shrunk to", "2: variance", "3: bias",
+             "4: 20ρ²/μ²", "bound", "measured"},
             rows, 2),
-      "<p class=\"note\">At the model that the last recorded round started from. Shrunk to: the "
-      "first term after these rounds; bound: the sum of the four terms.</p>\n");
+      "<p class=\"note\">At the model that the last recorded round started from; the bound is the "
+      "sum of the terms 1 to 4. Holds: whether the theorem's conditions do. αηHμ/2: the part of "
+      "‖w₀ − w*‖² that term 1 loses in every round.</p>\n");
 }
 
 bool IsTrouble(const v1::Event& event) {

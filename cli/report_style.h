@@ -25,7 +25,7 @@ body {
   margin: 0; background: var(--page); color: var(--ink);
   font: 16px/1.5 system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif;
 }
-main { max-width: 860px; margin: 0 auto; padding: 28px 20px 48px; }
+main { max-width: 900px; margin: 0 auto; padding: 28px 20px 48px; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 4px; overflow-wrap: anywhere; }
 h2 { font-size: 1.2rem; margin: 36px 0 10px; }
 h3 { font-size: 1rem; margin: 0 0 4px; }
@@ -51,6 +51,7 @@ svg.chart { display: block; width: 100%; min-width: 560px; height: auto; }
 svg .tick, svg .note, svg .guide-label { fill: var(--soft); }
 svg .axis-title, svg .title { fill: var(--ink); }
 svg .grid { stroke: var(--grid); } svg .fine { stroke: var(--fine); }
+svg .guide-label { stroke: var(--card); }
 svg .axis, svg .guide { stroke: var(--soft); }
 .note { font-size: .85rem; margin: 4px 0 0; }
 .files { font-size: .85rem; margin: 6px 0 0; }

@@ -12,9 +12,11 @@ namespace {
 
 constexpr double kLargest = 1e300;  // so that no difference or product overflows
 constexpr double kSmallest = 1e-300;
-constexpr double kMargin = 0.02;   // of the width, where ends are not round
-constexpr double kSlack = 1e-9;    // for comparing multiples of steps
-constexpr int kMostDecades = 8;    // with a label each
+constexpr double kMargin = 0.02;  // of the width, where ends are not round
+constexpr double kSlack = 1e-9;   // for comparing multiples of steps
+constexpr double kAbout = 6;      // steps between linear ticks
+constexpr int kMostDecades = 8;   // with a label each
+constexpr int kMostFineDecades = 6;
 constexpr double kLabelAll = 3.2;  // decades up to which 1, 2 and 5 get a label
 
 // The largest of 1, 2, 5 times a power of ten that is at most `value`, and the
@@ -32,8 +34,6 @@ double RoundUp(double value) {
   const double power = std::pow(10, std::floor(std::log10(value) + kSlack));
   return down >= 4.5 * power ? 10 * power : down >= 1.5 * power ? 5 * power : 2 * power;
 }
-
-double NiceStep(double range, int about) { return RoundUp(range / about); }
 
 }  // namespace
 
@@ -68,7 +68,7 @@ Scale::Scale(bool log, double low, double high, bool round_ends)
     : log_(log), low_(low), high_(high) {
   if (log_) {
     if (high_ < low_ * 1.01) low_ /= 2, high_ *= 2;
-    const double decades = std::log10(high_ / low_);
+    const double decades = Decades();
     if (round_ends && decades > kLabelAll) {
       low_ = std::pow(10, std::floor(std::log10(low_) + kSlack));
       high_ = std::pow(10, std::ceil(std::log10(high_) - kSlack));
@@ -87,23 +87,24 @@ Scale::Scale(bool log, double low, double high, bool round_ends)
     low_ -= size == 0 ? 1 : size / 2;
     high_ += size == 0 ? 1 : size / 2;
   }
-  constexpr int kAbout = 6;
-  const double step = NiceStep(high_ - low_, kAbout);
+  const double step = RoundUp((high_ - low_) / kAbout);
   const double margin = kMargin * (high_ - low_);
   low_ = round_ends ? step * std::floor(low_ / step + kSlack) : low_ - margin;
   high_ = round_ends ? step * std::ceil(high_ / step - kSlack) : high_ + margin;
-  LinearTicks(kAbout);
+  LinearTicks(step);
 }
 
 double Scale::At(double value) const {
-  if (log_) return std::log(value / low_) / std::log(high_ / low_);
+  if (log_) return (std::log10(value) - std::log10(low_)) / Decades();
   return (value - low_) / (high_ - low_);
 }
 
+// Not the logarithm of the ratio, which may overflow.
+double Scale::Decades() const { return std::log10(high_) - std::log10(low_); }
+
 void Scale::AddTick(double value) { ticks_.push_back({value, ShortNumber(value)}); }
 
-void Scale::LinearTicks(int about) {
-  const double step = NiceStep(high_ - low_, about);
+void Scale::LinearTicks(double step) {
   const double leading = step / std::pow(10, std::floor(std::log10(step) + kSlack));
   const int parts = std::abs(leading - 2) < 0.1 ? 4 : 5;
   const double fine = step / parts;
@@ -117,7 +118,7 @@ void Scale::LinearTicks(int about) {
 }
 
 void Scale::LogTicks() {
-  const double decades = std::log10(high_ / low_);
+  const double decades = Decades();
   if (decades > kLabelAll) {
     constexpr int kSteps[] = {1, 2, 3, 5, 10, 20, 50};
     const auto* every = std::find_if(std::begin(kSteps), std::prev(std::end(kSteps)),
@@ -141,7 +142,7 @@ void Scale::LogTicks() {
   if (ticks_.size() >= 3) return;
   ticks_.clear();
   minor_.clear();
-  LinearTicks(4);
+  LinearTicks(RoundUp((high_ - low_) / 4));
 }
 
 void Scale::DecadeTicks(int every) {
@@ -156,7 +157,7 @@ void Scale::DecadeTicks(int every) {
       continue;
     }
     ticks_.push_back({value, plain ? absl::StrFormat("%g", value) : PowerOfTen(exponent)});
-    for (int digit = 2; every == 1 && digit < 10; ++digit) {
+    for (int digit = 2; last - first <= kMostFineDecades && digit < 10; ++digit) {
       if (digit * value < high_) minor_.push_back(digit * value);
     }
   }

@@ -31,7 +31,8 @@ class Scale {
   double At(double value) const;
 
  private:
-  void LinearTicks(int about);
+  double Decades() const;  // from low to high
+  void LinearTicks(double step);
   void LogTicks();
   void DecadeTicks(int every);
   void AddTick(double value);

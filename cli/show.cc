@@ -73,7 +73,7 @@ std::string ProbeTable(const v1::RoundRecord& probe) {
                           drift.drift_bound(),
                           has_ratio ? absl::StrFormat("%.4g", drift.drift_bound() / squared) : "-");
   }
-  return absl::StrCat(text, "\n", Conclusion(probe), "\n");
+  return text;
 }
 
 std::string LastRoundsText(const RunSummary& run) {
@@ -112,10 +112,22 @@ std::string EvaluationsText(const RunSummary& run) {
   return text;
 }
 
-// What the run's fixed points say; empty if it has none.
-std::string Answer(const RunSummary& run) {
+// What the run's probes and fixed points say. What the shares of the drift's bounds
+// suggest is left out where there is a verdict, which knows better.
+struct Answer {
+  std::string probes;
+  std::string verdict;
+};
+
+Answer AnswerOf(const RunSummary& run) {
   const absl::StatusOr<Verdict> verdict = Judge(run);
-  return verdict.ok() ? absl::StrCat("\nVerdict: ", VerdictText(*verdict)) : "";
+  Answer answer;
+  if (verdict.ok()) answer.verdict = absl::StrCat("\nVerdict: ", VerdictText(*verdict));
+  for (const v1::RoundRecord& probe : RecordsOf(run, v1::PROBE_ROUND)) {
+    answer.probes += ProbeTable(probe);
+    if (!verdict.ok()) absl::StrAppend(&answer.probes, "\n", Conclusion(probe), "\n");
+  }
+  return answer;
 }
 
 std::string PlacesText(const RunSummary& run) {
@@ -155,6 +167,12 @@ std::string PhaseText(const v1::Phase& phase) {
       return "find the optimum w*";
     case v1::Phase::kProbe:
       return absl::StrCat("probe the drift at ", PointName(phase.probe().point()),
+                          phase.probe().clients() > 0
+                              ? absl::StrCat(" with ", phase.probe().clients(), " clients")
+                              : "",
+                          phase.probe().batch_size() > 0
+                              ? absl::StrCat(" in batches of ", phase.probe().batch_size())
+                              : "",
                           " for H = ", absl::StrJoin(phase.probe().steps(), ", "));
     case v1::Phase::kTrain:
       return absl::StrCat("train ", phase.train().rounds(), " rounds of FedAvg (",
@@ -226,19 +244,18 @@ std::string RunText(const RunSummary& run) {
   const std::string name = run.config.name().empty() ? run.directory : run.config.name();
   std::string text = absl::StrCat(name, ": ", StateName(run.state));
   if (!run.begun) return absl::StrCat(text, ", waiting for its clients to join\n");
+  const Answer answer = AnswerOf(run);
   absl::StrAppend(&text, run.message.empty() ? "" : ": ", run.message, "\n", ConfigText(run),
                   OptimumText(run));
-  for (const v1::RoundRecord& probe : RecordsOf(run, v1::PROBE_ROUND)) text += ProbeTable(probe);
-  return absl::StrCat(text, LastRoundsText(run), EvaluationsText(run), Answer(run),
-                      PlacesText(run));
+  return absl::StrCat(text, answer.probes, LastRoundsText(run), EvaluationsText(run),
+                      answer.verdict, PlacesText(run));
 }
 
 std::string ResultsText(const RunSummary& run) {
-  std::string text;
-  for (const v1::RoundRecord& probe : RecordsOf(run, v1::PROBE_ROUND)) text += ProbeTable(probe);
-  return absl::StrCat(text, EvaluationsText(run), Answer(run), PlacesText(run),
-                      "Charts:      leeway report ", run.directory, "\nRead again:  leeway show ",
-                      run.directory, "\n");
+  const Answer answer = AnswerOf(run);
+  return absl::StrCat(answer.probes, EvaluationsText(run), answer.verdict, PlacesText(run),
+                      absl::StrCat("Charts:      leeway report ", run.directory,
+                                   "\nRead again:  leeway show ", run.directory, "\n"));
 }
 
 std::string Conclusion(const v1::RoundRecord& probe) {

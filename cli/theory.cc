@@ -101,6 +101,10 @@ absl::StatusOr<Theorem2> TheoryOf(const RunSummary& run,
         theorem.h, theorem.eta, theorem.eta, theorem.h));
   }
   theorem.floor = DriftFloor(std::max(0.0, exact.drift->unbiased_drift_squared()), *constants);
+  if (exact.probe->reports() < run.clients) {
+    theorem.notes.push_back(absl::StrFormat("ρ² is an estimate from %d of %d clients",
+                                            exact.probe->reports(), run.clients));
+  }
   const double shrink = theorem.alpha * theorem.eta * theorem.h * theorem.mu / 2;
   theorem.rate = std::max(0.0, 1 - shrink);
   if (first.batch_size() > 0) {

@@ -70,9 +70,12 @@ void AddProbe(const RunSummary& run, Evidence& evidence) {
   evidence.drift_bound = probe.drift->drift_bound();
   evidence.interval_low = probe.drift->interval_low();
   evidence.interval_high = probe.drift->interval_high();
+  evidence.probe_clients = probe.probe->reports();
   const v1::ConstantsResult* constants = FindConstants(run);
   if (constants == nullptr) return;
-  evidence.floor = DriftFloor(std::max(0.0, evidence.unbiased_drift_squared), *constants);
+  // A sample's estimate may be negative: then it says nothing about the floor.
+  if (evidence.unbiased_drift_squared < 0) return;
+  evidence.floor = DriftFloor(evidence.unbiased_drift_squared, *constants);
 }
 
 // The size of the numbers that losses come from: the loss where the search for w*
@@ -263,6 +266,13 @@ void WarnOfGaps(const RunSummary& run, Verdict& verdict) {
 }
 
 void WarnOfClients(const RunSummary& run, Verdict& verdict) {
+  for (const Evidence& one : verdict.evidence) {
+    if (one.probe_clients == 0 || one.probe_clients >= run.clients) continue;
+    verdict.warnings.push_back(absl::StrFormat(
+        "ρ² and the floor are estimates from %d of %d clients, with the interval beside them",
+        one.probe_clients, run.clients));
+    break;
+  }
   const bool missing =
       std::any_of(run.records.begin(), run.records.end(), [&](const v1::RoundRecord& record) {
         return record.kind() == v1::FIXED_POINT_ROUND && record.reports() < run.clients;
@@ -282,15 +292,31 @@ void WarnOfClients(const RunSummary& run, Verdict& verdict) {
   }
 }
 
+// Step sizes at which local steps diverge, if the config has one.
+std::string DivergenceText(const RunSummary& run) {
+  const v1::ConstantsResult* constants = FindConstants(run);
+  double largest = 0;
+  for (const v1::Phase& phase : run.config.phases()) {
+    largest = std::max({largest, phase.probe().step_size(), phase.fixed_point().step_size(),
+                        phase.train().local().step_size()});
+  }
+  if (constants == nullptr || largest * constants->largest_client_smoothness() <= 2) return "";
+  return absl::StrCat("; ", StepSizeProblem(largest, 1, *constants));
+}
+
 absl::Status NoFixedPoint(const RunSummary& run) {
   const auto& phases = run.config.phases();
   const bool asked = std::any_of(phases.begin(), phases.end(),
                                  [](const v1::Phase& phase) { return phase.has_fixed_point(); });
+  if (asked && run.state == v1::FAILED) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        run.directory, " failed before it found where FedAvg comes to rest: ", run.message,
+        DivergenceText(run), "; mend this and run it again in a new directory"));
+  }
   if (asked) {
     return absl::FailedPreconditionError(
-        absl::StrCat(run.directory, " has found no fixed point of FedAvg yet: the run is ",
-                     StateName(run.state), run.message.empty() ? "" : ": ", run.message,
-                     "; complete it with the same `leeway run` command"));
+        absl::StrCat(run.directory, " has not found yet where FedAvg comes to rest: the run is ",
+                     StateName(run.state), "; complete it with the same `leeway run` command"));
   }
   const bool optimum = std::any_of(phases.begin(), phases.end(),
                                    [](const v1::Phase& phase) { return phase.has_optimum(); });
@@ -345,6 +371,7 @@ ProbeEntry FindProbe(const RunSummary& run, uint32_t h, double step_size, uint32
   for (const v1::RoundRecord& record : run.records) {
     if (record.kind() != v1::PROBE_ROUND || record.point() != v1::Probe::OPTIMUM) continue;
     if (record.batch_size() != batch_size || !SameStepSize(record.step_size(), step_size)) continue;
+    if (found.probe != nullptr && record.reports() < found.probe->reports()) continue;
     for (const v1::DriftAtSteps& drift : record.drift()) {
       if (drift.h() == h) found = {&record, &drift};
     }

@@ -40,6 +40,7 @@ struct Evidence {
   Finding finding = Finding::kUncertain;
 
   // From a full-batch probe at w* with the same h and step size.
+  uint32_t probe_clients = 0;  // 0: there is none
   double average_drift_squared = kUnknown;
   double unbiased_drift_squared = kUnknown;
   double drift_bound = kUnknown;
@@ -63,7 +64,8 @@ absl::StatusOr<Verdict> Judge(const RunSummary& run);
 const v1::ConstantsResult* FindConstants(const RunSummary& run);
 
 // A probe at w* and the entry of its drift for h local steps with this step size
-// and batch size (0: full batch). Null if there is none.
+// and batch size (0: full batch); of several the one with most clients. Null if
+// there is none.
 struct ProbeEntry {
   const v1::RoundRecord* probe = nullptr;
   const v1::DriftAtSteps* drift = nullptr;

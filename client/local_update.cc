@@ -154,8 +154,8 @@ class Trajectory {
   absl::Status Curvature() {
     if (!task_.hessian() && task_.count() == v1::QUANTITY_UNSPECIFIED) return absl::OkStatus();
     if constexpr (std::is_same_v<T, double>) {
-      return ReportCurvature(objective_, task_, layout_, start_,
-                             absl::MakeSpan(report_.vectors), absl::MakeSpan(report_.scalars));
+      return ReportCurvature(objective_, task_, layout_, start_, absl::MakeSpan(report_.vectors),
+                             absl::MakeSpan(report_.scalars));
     }
     return absl::UnimplementedError("curvature is measured for convex models only");
   }

@@ -127,8 +127,10 @@ absl::Status Serve(const Flags& flags) {
   std::fflush(stdout);
   OnTermination(flags.exit_with_stdin, [&engine] { engine->Stop(); });
   const absl::Status outcome = engine->Run();
-  // Streams end by themselves once told that the run is over.
-  server->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(10)));
+  // Streams end by themselves once told that the run is over; a server that is
+  // told to stop does not wait for those that only watch.
+  const absl::Duration grace = absl::Seconds(absl::IsCancelled(outcome) ? 1 : 10);
+  server->Shutdown(absl::ToChronoTime(absl::Now() + grace));
   return outcome;
 }
 

@@ -124,10 +124,11 @@ inline double Loss(const Problem& problem, const Vector<double>& w,
 
 // G(w): the average over clients of (w - w_c^(H)) / (eta H).
 inline Vector<double> PseudoGradient(const Problem& problem, const Vector<double>& w, double eta,
-                                     uint32_t steps) {
+                                     uint32_t steps, uint32_t batch_size = 0) {
   v1::Task task;
   task.mutable_rule()->set_step_size(eta);
   task.mutable_rule()->set_steps(steps);
+  task.mutable_rule()->set_batch_size(batch_size);
   task.set_displacement(true);
   Vector<double> sum = Vector<double>::Zero(w.size());
   for (const ObjectivePtr& client : problem.clients) {

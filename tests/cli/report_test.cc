@@ -117,7 +117,9 @@ TEST(ReportTest, RoundingIsNotStretchedOverTheAxis) {
   const Report report = MakeReport(FullRun());
   const Chart& chart = report.charts[2];
   EXPECT_EQ(chart.series[0].points[0].y, 0);  // H = 1: 1e-32 was measured
-  EXPECT_THAT(ChartNotes(chart), testing::Contains(HasSubstr("ρ²: 1 value at or below zero")));
+  EXPECT_THAT(ChartNotes(chart),
+              testing::Contains(HasSubstr(
+                  "Values at or below zero, which a log axis cannot show: 1 of ρ², 1 of Jensen")));
 }
 
 TEST(ReportTest, NamesFromOthersAreEscaped) {

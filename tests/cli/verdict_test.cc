@@ -228,10 +228,19 @@ TEST(VerdictTest, WithoutFixedPointsThereIsARemedy) {
   run.config.add_phases()->mutable_optimum();
   EXPECT_THAT(std::string(Judge(run).status().message()), HasSubstr("finds w*, but not where"));
   run.config.add_phases()->mutable_fixed_point();
+  run.state = v1::RUNNING;
+  EXPECT_THAT(std::string(Judge(run).status().message()),
+              AllOf(HasSubstr("the run is running"), HasSubstr("same `leeway run`")));
   run.state = v1::FAILED;
   run.message = "diverged";
-  EXPECT_THAT(std::string(Judge(run).status().message()),
-              AllOf(HasSubstr("the run is failed: diverged"), HasSubstr("same `leeway run`")));
+  EXPECT_THAT(
+      std::string(Judge(run).status().message()),
+      AllOf(HasSubstr("failed before it found"), HasSubstr("comes to rest: diverged; mend")));
+  AddConstants(run);
+  run.config.add_phases()->mutable_train()->mutable_local()->set_step_size(0.2);
+  EXPECT_THAT(
+      std::string(Judge(run).status().message()),
+      HasSubstr("0.2 is above 2/L = 0.1 of the steepest client, where local steps diverge"));
 }
 
 // Theorem 2.

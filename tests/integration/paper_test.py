@@ -9,7 +9,7 @@ import unittest
 from leeway_case import BIN, SOURCE, TIMEOUT, LeewayCase
 
 DRIVER = os.path.join(SOURCE, "experiments", "paper.py")
-ALL = ["figure1c", "theorem1", "slopes", "sampling", "regimes", "conflict", "table1", "theorem2"]
+ALL = ["figure1c", "theorem1", "sampling", "regimes", "conflict", "table1", "theorem2", "slopes"]
 
 
 class PaperTest(LeewayCase):

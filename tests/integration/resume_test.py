@@ -1,0 +1,54 @@
+"""kill -9 of the server at random moments: the run goes on, and ends with the same bits."""
+
+import os
+import random
+import signal
+import time
+import unittest
+
+from leeway_case import TIMEOUT, LeewayCase
+
+CONFIG = """
+seed: 11
+model { linear_regression {} }
+cohort { size: 5 }
+phases { optimum { tolerance: 1e-9 } }
+phases { train { rounds: 150 local { step_size: 0.01 epochs: 1 batch_size: 8 }
+                 server { momentum: 0.5 } } }
+"""
+KILLS = 6
+
+
+class ResumeTest(LeewayCase):
+    def test_a_killed_server_ends_with_the_same_bits(self):
+        data = self.synthetic(clients=8, samples=40, dimension=5)
+        config = self.write("c.textproto", CONFIG)
+        self.federate(config, data, "calm", processes=8)
+        expected = self.show("calm")
+
+        server, address = self.start_server(config, 8)
+        clients = [self.start("leeway-client", "--server", address, os.path.join(data, name))
+                   for name in sorted(os.listdir(data)) if name.startswith("client_")]
+        moments = random.Random(1)
+        kills = 0
+        while kills < KILLS:
+            time.sleep(moments.uniform(0.02, 0.4))
+            if server.poll() is not None:
+                break  # it was faster than we are
+            server.send_signal(signal.SIGKILL)
+            server.wait()
+            kills += 1
+            server = self.start("leeway-server", "--config", config, "--state", self.path("run"),
+                                "--clients", 8, "--listen", address, log=f"server{kills}.log")
+        self.assertGreater(kills, 0)
+        self.assertEqual(server.wait(TIMEOUT), 0)
+        for client in clients:
+            self.assertEqual(client.wait(TIMEOUT), 0)
+        result = self.show()
+        self.assertEqual(result["status"], "done")
+        self.assertEqual([r["model_sha256"] for r in result["rounds"]],
+                         [r["model_sha256"] for r in expected["rounds"]])
+
+
+if __name__ == "__main__":
+    unittest.main()
