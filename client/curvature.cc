@@ -20,9 +20,9 @@ absl::StatusOr<double> DistanceToReference(Objective<double>& objective, const v
                                            const Vector<double>& w) {
   const auto n = static_cast<size_t>(w.size());
   if (task.reference_hessian().size() != n * n * sizeof(double)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("task.reference_hessian has ", task.reference_hessian().size(),
-                     " bytes, expected ", n, " x ", n, " numbers"));
+    return absl::InvalidArgumentError(absl::StrCat("task.reference_hessian has ",
+                                                   task.reference_hessian().size(),
+                                                   " bytes, expected ", n, " x ", n, " numbers"));
   }
   Eigen::MatrixXd reference(w.size(), w.size());
   std::memcpy(reference.data(), task.reference_hessian().data(), n * n * sizeof(double));

@@ -31,8 +31,7 @@ enum class Purpose : uint32_t {
 
 // One Philox4x32-10 block: exposed so that it can be checked against the
 // published test vectors.
-std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
-                                   std::array<uint32_t, 2> key);
+std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 // A 64-bit name for a client, the same on every platform.
 uint64_t ClientKey(absl::string_view client_id);

@@ -12,10 +12,10 @@ absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
 }  // namespace leeway
 
-#define LEEWAY_RETURN_IF_ERROR(expr)                  \
-  do {                                                \
-    absl::Status leeway_status_ = (expr);             \
-    if (!leeway_status_.ok()) return leeway_status_;  \
+#define LEEWAY_RETURN_IF_ERROR(expr)                 \
+  do {                                               \
+    absl::Status leeway_status_ = (expr);            \
+    if (!leeway_status_.ok()) return leeway_status_; \
   } while (false)
 
 #define LEEWAY_CONCAT_INNER_(a, b) a##b

@@ -22,12 +22,12 @@ namespace leeway {
 
 // Everything that fixes the meaning of a tally's integers.
 struct TallyShape {
-  size_t dimension = 0;      // coordinates per vector
-  size_t vectors = 0;        // vectors per group
-  size_t scalars = 0;        // scalars per group
-  size_t groups = 1;         // sums kept apart
-  int fraction_bits = 0;     // f
-  double max_update = 256;   // R: largest |x| of a vector coordinate
+  size_t dimension = 0;     // coordinates per vector
+  size_t vectors = 0;       // vectors per group
+  size_t scalars = 0;       // scalars per group
+  size_t groups = 1;        // sums kept apart
+  int fraction_bits = 0;    // f
+  double max_update = 256;  // R: largest |x| of a vector coordinate
 
   // Integers per group: clients, weight, scalars, vectors.
   size_t group_size() const { return 2 + kLimbs * scalars + vectors * dimension; }

@@ -84,7 +84,8 @@ absl::Status CheckProbe(absl::string_view field, const v1::Probe& probe, const S
 absl::Status CheckFixedPoint(absl::string_view field, const v1::FixedPoint& fixed,
                              const Seen& seen) {
   if (!seen.optimum) {
-    return Bad(field, "needs w*, but no optimum phase comes before it; add `phases { optimum {} }`");
+    return Bad(field,
+               "needs w*, but no optimum phase comes before it; add `phases { optimum {} }`");
   }
   if (!(fixed.tolerance() > 0)) return Bad(absl::StrCat(field, ".tolerance"), "must be positive");
   LEEWAY_RETURN_IF_ERROR(CheckStepSize(absl::StrCat(field, ".step_size"), fixed.step_size(), seen));
@@ -94,7 +95,8 @@ absl::Status CheckFixedPoint(absl::string_view field, const v1::FixedPoint& fixe
 absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const Seen& seen) {
   if (train.rounds() == 0) return Bad(absl::StrCat(field, ".rounds"), "is 0; give at least 1");
   const v1::LocalRule& rule = train.local();
-  LEEWAY_RETURN_IF_ERROR(CheckStepSize(absl::StrCat(field, ".local.step_size"), rule.step_size(), seen));
+  LEEWAY_RETURN_IF_ERROR(
+      CheckStepSize(absl::StrCat(field, ".local.step_size"), rule.step_size(), seen));
   if ((rule.steps() > 0) == (rule.epochs() > 0)) {
     return Bad(absl::StrCat(field, ".local"),
                "needs either steps (H, at least 1) or epochs, not both and not neither");
@@ -224,8 +226,7 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
   const bool convex =
       config.model().has_linear_regression() || config.model().has_softmax_regression();
   for (int i = 0; i < config.phases_size(); ++i) {
-    LEEWAY_RETURN_IF_ERROR(
-        CheckPhase(absl::StrCat("phases[", i, "]"), config.phases(i), seen));
+    LEEWAY_RETURN_IF_ERROR(CheckPhase(absl::StrCat("phases[", i, "]"), config.phases(i), seen));
     if (config.phases(i).has_constants() && !convex) {
       return Bad(absl::StrCat("phases[", i, "].constants"),
                  "are defined for convex models only; leave the phase out and give step sizes");

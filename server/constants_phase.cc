@@ -18,8 +18,8 @@ namespace {
 // Hessians up to this dimension are exchanged whole (the client's curvature.h
 // computes exact spectra up to the same).
 constexpr size_t kExactDimension = 256;
-constexpr double kScale = 1.0 / 64;          // of Hessians and gradients, to fit max_update
-constexpr double kDifferenceStep = 1e-4;     // of gradients, for Lanczos
+constexpr double kScale = 1.0 / 64;       // of Hessians and gradients, to fit max_update
+constexpr double kDifferenceStep = 1e-4;  // of gradients, for Lanczos
 
 class ConstantsPhase : public PhaseScript {
  public:
@@ -46,9 +46,9 @@ class ConstantsPhase : public PhaseScript {
       plan.task.set_count(QuantityOf(stage_));
       for (const double t : search_.thresholds()) plan.task.add_thresholds(t);
       if (stage_ == Stage::kDistance) {
-        plan.task.set_reference_hessian(std::string(
-            reinterpret_cast<const char*>(hessian_.data()),
-            static_cast<size_t>(hessian_.size()) * sizeof(double)));
+        plan.task.set_reference_hessian(
+            std::string(reinterpret_cast<const char*>(hessian_.data()),
+                        static_cast<size_t>(hessian_.size()) * sizeof(double)));
       }
     }
     return plan;
@@ -150,8 +150,7 @@ class ConstantsPhase : public PhaseScript {
       FinishGlobal(values.minCoeff(), values.maxCoeff());
       return;
     }
-    const Vector<double> gradient =
-        tally.vector(static_cast<size_t>(layout.full_step)) / scale;
+    const Vector<double> gradient = tally.vector(static_cast<size_t>(layout.full_step)) / scale;
     if (plus_.size() == 0) {
       plus_ = gradient;
       return;

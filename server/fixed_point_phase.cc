@@ -36,8 +36,7 @@ class FixedPointPhase : public PhaseScript {
     const ReportLayout layout(plan.task);
     const Vector<double> residual = -tally.vector(static_cast<size_t>(layout.displacement)) /
                                     static_cast<double>(tally.weight());
-    const double norm =
-        residual.norm() / (plan.task.rule().step_size() * plan.task.rule().steps());
+    const double norm = residual.norm() / (plan.task.rule().step_size() * plan.task.rule().steps());
     if (norm > config_.tolerance() && rounds_ < config_.max_rounds()) {
       search_.Observe(residual);
       point_ = MakeModel(run.layout, search_.point());

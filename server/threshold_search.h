@@ -12,8 +12,7 @@ namespace leeway {
 class ThresholdSearch {
  public:
   ThresholdSearch() = default;
-  ThresholdSearch(double low, double high, int rounds)
-      : low_(low), high_(high), rounds_(rounds) {}
+  ThresholdSearch(double low, double high, int rounds) : low_(low), high_(high), rounds_(rounds) {}
 
   // The number is above low() (or low() is 0: it is below every threshold) and at
   // most high().

@@ -55,8 +55,8 @@ class TrainPhase : public PhaseScript {
     if (!state.empty() && state.size() != run.layout.size()) {
       return absl::DataLossError("saved momentum has another size than the model");
     }
-    momentum_ = Eigen::Map<const Vector<double>>(state.data(),
-                                                 static_cast<Eigen::Index>(state.size()));
+    momentum_ =
+        Eigen::Map<const Vector<double>>(state.data(), static_cast<Eigen::Index>(state.size()));
     return absl::OkStatus();
   }
 

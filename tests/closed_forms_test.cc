@@ -141,10 +141,8 @@ TEST(ClosedFormsTest, ConstantsAreThoseOfTheHessians) {
     largest = std::max(largest, own.maxCoeff());
     smallest = std::min(smallest, own.minCoeff());
     const Eigen::MatrixXd difference = c->hessian() - mean;
-    distance = std::max(distance, difference.selfadjointView<Eigen::Lower>()
-                                      .eigenvalues()
-                                      .cwiseAbs()
-                                      .maxCoeff());
+    distance = std::max(
+        distance, difference.selfadjointView<Eigen::Lower>().eigenvalues().cwiseAbs().maxCoeff());
   }
   const v1::ConstantsResult& found = f.last().constants();
   EXPECT_TRUE(found.exact());
