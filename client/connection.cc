@@ -3,12 +3,10 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <random>
-#include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -22,63 +20,15 @@
 namespace leeway {
 namespace {
 
+constexpr char kJoinMethod[] = "/leeway.v1.Federation/Join";
 constexpr char kSubmitMethod[] = "/leeway.v1.Federation/Submit";
 constexpr char kFetchMethod[] = "/leeway.v1.Federation/Fetch";
-
-// Orders as they come in. Only the newest counts: a client that was busy while
-// rounds went by takes up the one that is open now.
-class OrderStream {
- public:
-  OrderStream(v1::Federation::Stub& stub, const v1::JoinRequest& request)
-      : reader_(stub.Join(&context_, request)), thread_([this] { ReadAll(); }) {}
-  ~OrderStream() {
-    context_.TryCancel();
-    thread_.join();
-  }
-  // The next order; nothing when the stream has ended (then ask status()).
-  std::optional<v1::Order> Next() {
-    std::unique_lock lock(mu_);
-    changed_.wait(lock, [this] { return newest_.has_value() || ended_; });
-    return std::exchange(newest_, std::nullopt);
-  }
-  absl::Status status() const { return status_; }
-
- private:
-  void ReadAll() {
-    v1::Order order;
-    while (reader_->Read(&order)) {
-      const std::lock_guard lock(mu_);
-      // The welcome must not be overtaken by the order that follows it.
-      if (newest_ && newest_->has_welcome())
-        order.mutable_welcome()->Swap(newest_->mutable_welcome());
-      newest_ = std::move(order);
-      order = v1::Order();
-      changed_.notify_one();
-    }
-    const absl::Status status = FromGrpc(reader_->Finish());
-    const std::lock_guard lock(mu_);
-    status_ = status;
-    ended_ = true;
-    changed_.notify_one();
-  }
-
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReader<v1::Order>> reader_;
-  std::mutex mu_;
-  std::condition_variable changed_;
-  std::optional<v1::Order> newest_;
-  bool ended_ = false;
-  absl::Status status_;
-  std::thread thread_;  // last: it uses all of the above
-};
+constexpr int kResends = 3;  // of one report, when only its stream broke
 
 class Member {
  public:
   Member(Host& host, const ConnectionOptions& options)
-      : host_(host),
-        options_(options),
-        channel_(MakeChannel(options.server)),
-        stub_(v1::Federation::NewStub(channel_)) {
+      : host_(host), options_(options), channel_(MakeChannel(options.server)) {
     std::random_device random;
     instance_ = (uint64_t{random()} << 32) | random();
   }
@@ -129,27 +79,72 @@ class Member {
   }
 
   // One Join stream. True: the run is over. False or a transient error: try again.
+  // One thread and one queue serve orders and uploads, so a round costs this
+  // process one wake-up.
   absl::StatusOr<bool> Session() {
     joined_ = false;
-    submit_.reset();
+    CallQueue queue;
+    RawStream join(channel_, kJoinMethod, queue);
+    std::unique_ptr<RawStream> submit;
     v1::JoinRequest request = host_.JoinRequest();
     request.set_host(options_.name);
     request.set_instance(instance_);
-    OrderStream orders(*stub_, request);
-    while (std::optional<v1::Order> order = orders.Next()) {
-      if (order->has_welcome() && !joined_) {
-        joined_ = true;
-        if (!prepared_) LEEWAY_RETURN_IF_ERROR(host_.Prepare(order->welcome()));
-        prepared_ = true;
+    const grpc::Slice slice(request.SerializeAsString());
+    if (join.Write(grpc::ByteBuffer(&slice, 1))) join.WritesDone();
+    join.BeginRead();
+    // Only the newest order counts: a process that was busy while rounds went by
+    // takes up the one that is open now.
+    std::optional<v1::Order> newest;
+    while (true) {
+      if (!newest && !join.read_done()) {
+        queue.Await();
+      } else if (newest && !queue.Poll()) {
+        const v1::Order order = *std::exchange(newest, std::nullopt);
+        if (order.has_welcome()) LEEWAY_RETURN_IF_ERROR(Enter(order.welcome()));
+        if (order.finished()) return true;
+        if (order.round() != 0) LEEWAY_RETURN_IF_ERROR(Do(order, queue, submit));
       }
-      if (order->finished()) return true;
-      if (order->round() != 0) LEEWAY_RETURN_IF_ERROR(Do(*order));
+      if (join.read_done()) {
+        std::optional<grpc::ByteBuffer> message = join.TakeRead();
+        if (!message) {
+          if (newest && newest->finished()) return true;
+          LEEWAY_RETURN_IF_ERROR(join.Finish());
+          return false;
+        }
+        v1::Order order;
+        if (!grpc::SerializationTraits<v1::Order>::Deserialize(&*message, &order).ok()) {
+          return absl::InternalError("the server sent an order that cannot be read");
+        }
+        // The welcome must not be overtaken by the order that follows it.
+        if (newest && newest->has_welcome()) {
+          order.mutable_welcome()->Swap(newest->mutable_welcome());
+        }
+        newest = std::move(order);
+        join.BeginRead();
+      }
+      if (submit && submit->read_done()) {
+        // Reports ask for no receipt, so what comes is the end.
+        const absl::Status ended = submit->Finish();
+        submit.reset();
+        if ((IsTransient(ended) || absl::IsDataLoss(ended)) && ++resent_ <= kResends) {
+          Send(queue, submit);
+        } else if (!ended.ok()) {
+          // The server has refused the report; the run and this process go on.
+          absl::FPrintF(stderr, "leeway-client: round %d: report refused: %s\n",
+                        last_.header.round(), std::string(ended.message()));
+        }
+      }
     }
-    LEEWAY_RETURN_IF_ERROR(orders.status());
-    return false;
   }
 
-  absl::Status Do(const v1::Order& order) {
+  absl::Status Enter(const v1::Welcome& welcome) {
+    joined_ = true;
+    if (prepared_) return absl::OkStatus();
+    prepared_ = true;
+    return host_.Prepare(welcome);
+  }
+
+  absl::Status Do(const v1::Order& order, CallQueue& queue, std::unique_ptr<RawStream>& submit) {
     const v1::ReportHeader& last = last_.header;
     const bool done_before = last.run_id() == order.run_id() && last.round() == order.round() &&
                              last.attempt() == order.attempt() &&
@@ -160,28 +155,21 @@ class Member {
       if (absl::IsNotFound(fetched)) return absl::OkStatus();  // the round has moved on
       LEEWAY_RETURN_IF_ERROR(fetched);
       LEEWAY_ASSIGN_OR_RETURN(last_, host_.Work(order, model_));
+      last_.header.set_without_receipt(true);
+      resent_ = 0;
     }
-    const absl::Status sent = Send(last_);
-    if (sent.ok() || IsTransient(sent)) return absl::OkStatus();  // a new stream will resend
-    // The server has refused this report; the run and this process go on.
-    absl::FPrintF(stderr, "leeway-client: round %d: report refused: %s\n", order.round(),
-                  std::string(sent.message()));
+    Send(queue, submit);
     return absl::OkStatus();
   }
 
-  absl::Status Send(const Outgoing& report) {
-    if (!submit_) submit_ = std::make_unique<RawStream>(channel_, kSubmitMethod);
-    for (const grpc::ByteBuffer& message : EncodeReport(report.header, report.payload)) {
-      if (!submit_->Write(message)) return EndSubmit();
+  void Send(CallQueue& queue, std::unique_ptr<RawStream>& submit) {
+    if (!submit) {
+      submit = std::make_unique<RawStream>(channel_, kSubmitMethod, queue);
+      submit->BeginRead();
     }
-    grpc::ByteBuffer receipt;
-    return submit_->Read(receipt) ? absl::OkStatus() : EndSubmit();
-  }
-
-  absl::Status EndSubmit() {
-    const absl::Status status = submit_->Finish();
-    submit_.reset();
-    return status.ok() ? absl::UnavailableError("the server closed the stream") : status;
+    for (const grpc::ByteBuffer& message : EncodeReport(last_.header, last_.payload)) {
+      if (!submit->Write(message)) break;  // its read will say why
+    }
   }
 
   absl::Status FetchModel(const v1::ModelRef& ref) {
@@ -226,14 +214,13 @@ class Member {
   Host& host_;
   const ConnectionOptions& options_;
   const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::Federation::Stub> stub_;
   uint64_t instance_ = 0;
   bool prepared_ = false;
   bool joined_ = false;
   std::string model_sha256_;
   Parameters model_;
   Outgoing last_;  // kept until a newer one: a restarted server gets it again
-  std::unique_ptr<RawStream> submit_;
+  int resent_ = 0;
 };
 
 }  // namespace

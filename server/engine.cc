@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Open(Options options) {
   if (engine->store_->begun()) {
     LEEWAY_RETURN_IF_ERROR(engine->Resume());
   } else {
-    absl::MutexLock lock(&engine->mu_);
+    MutexLock lock(&engine->mu_);
     engine->coordinator_.emplace(engine->options_.config.cohort().clients());
     engine->progress_.set_expected(engine->options_.config.cohort().clients());
     engine->run_id_ = NewRunId();
@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Open(Options options) {
 }
 
 absl::Status Engine::Resume() {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   LEEWAY_ASSIGN_OR_RETURN(const v1::RunConfig config, store_->Config());
   if (!google::protobuf::util::MessageDifferencer::Equals(config, options_.config)) {
     return absl::FailedPreconditionError(
@@ -91,7 +91,7 @@ absl::Status Engine::Resume() {
   progress_.set_message(message);
   progress_.set_expected(coordinator_->expected());
   progress_.set_round(committed_);
-  absl::MutexLock reader_lock(&reader_mu_);
+  MutexLock reader_lock(&reader_mu_);
   LEEWAY_ASSIGN_OR_RETURN(reader_, Store::OpenReadOnly(options_.state_directory));
   return absl::OkStatus();
 }
@@ -99,7 +99,7 @@ absl::Status Engine::Resume() {
 absl::Status Engine::Run() {
   absl::Status outcome = [this] {
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       if (progress_.state() == v1::FAILED) {
         return absl::FailedPreconditionError(
             absl::StrCat("this run failed earlier: ", progress_.message()));
@@ -119,7 +119,7 @@ absl::Status Engine::Gather() {
   ModelLayout layout;
   v1::DataSchema schema;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     while (!coordinator_->ready() && !stopping_) changed_.Wait(&mu_);
     if (stopping_) return absl::CancelledError("stopped while waiting for clients");
     coordinator_->Freeze();
@@ -134,14 +134,14 @@ absl::Status Engine::Gather() {
   const std::string models[] = {script_->initial()->file};
   LEEWAY_RETURN_IF_ERROR(store_->Begin(run_id_, options_.config, schema, roster, models,
                                        ScriptState{script_->Save().SerializeAsString()}));
-  absl::MutexLock lock(&reader_mu_);
+  MutexLock lock(&reader_mu_);
   LEEWAY_ASSIGN_OR_RETURN(reader_, Store::OpenReadOnly(options_.state_directory));
   return absl::OkStatus();
 }
 
 absl::Status Engine::RunRounds() {
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     if (!script_->done()) progress_.set_state(v1::RUNNING);
   }
   while (!script_->done()) {
@@ -157,7 +157,7 @@ absl::Status Engine::RunRounds() {
 absl::StatusOr<Engine::Collected> Engine::Collect(const RoundPlan& plan) {
   const v1::Cohort& rule = options_.config.cohort();
   const auto population = [this] {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     return static_cast<uint32_t>(coordinator_->roster().size());
   }();
   for (uint32_t attempt = 1; attempt <= rule.attempts(); ++attempt) {
@@ -176,7 +176,7 @@ absl::StatusOr<Engine::Collected> Engine::Collect(const RoundPlan& plan) {
     spec.deadline = absl::Now() + absl::Seconds(rule.deadline_seconds());
     OpenRound(plan, std::move(spec));
     const Coordinator::RoundState state = AwaitRound();
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     const uint32_t reports = coordinator_->reports();
     Collected collected{coordinator_->CloseRound(), sampled, attempt};
     if (state == Coordinator::RoundState::kComplete) return collected;
@@ -185,7 +185,7 @@ absl::StatusOr<Engine::Collected> Engine::Collect(const RoundPlan& plan) {
              absl::StrCat("round ", plan.record.round(), " got ", reports, " of ", sampled,
                           " reports; trying again"));
   }
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return absl::DeadlineExceededError(absl::StrCat(
       "round ", plan.record.round(), " did not get enough reports in ", rule.attempts(),
       " attempts of at most ", rule.deadline_seconds(), " s. ",
@@ -205,9 +205,12 @@ void Engine::OpenRound(const RoundPlan& plan, RoundSpec spec) {
   model.set_size(plan.base->file.size());
   if (plan.base->file.size() <= kInlineModelBytes) model.set_inline_(plan.base->file);
 
-  std::vector<Assignment> work;
+  // Orders are written after the lock is released: reports to the first ones
+  // need not wait for the last ones.
+  std::vector<std::pair<std::shared_ptr<OrderSink>, v1::Order>> orders;
+  grpc::Slice common;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     uint64_t weight = 0;
     for (const ClientIndex c : spec.cohort) {
       weight += plan.task.weighting() == v1::EXAMPLES ? coordinator_->roster()[c].examples : 1;
@@ -221,8 +224,9 @@ void Engine::OpenRound(const RoundPlan& plan, RoundSpec spec) {
     open.base = plan.base;
     open.order = grpc::Slice(order.SerializeAsString());
     open.file = ShareFile(plan.base);
+    common = open.order;
     {
-      absl::MutexLock fold_lock(&fold_mu_);
+      MutexLock fold_lock(&fold_mu_);
       tally_ = Tally(open.shape);
     }
     open_ = std::move(open);
@@ -231,26 +235,28 @@ void Engine::OpenRound(const RoundPlan& plan, RoundSpec spec) {
     progress_.set_round_in_phase(plan.record.round_in_phase());
     progress_.set_rounds_in_phase(plan.rounds_in_phase);
     progress_.set_sampled(static_cast<uint32_t>(spec.cohort.size()));
-    for (const Assignment& assignment : coordinator_->OpenRound(std::move(spec))) {
-      SendWork(assignment);
+    for (const Assignment& work : coordinator_->OpenRound(std::move(spec))) {
+      const auto sink = sinks_.find(work.session);
+      if (sink != sinks_.end() && !work.clients.empty()) {
+        orders.emplace_back(sink->second, OwnPart(work));
+      }
     }
   }
+  for (const auto& [sink, own] : orders) sink->Send(common, own);
 }
 
-void Engine::SendWork(const Assignment& work) {
-  const auto sink = sinks_.find(work.session);
-  if (sink == sinks_.end() || work.clients.empty()) return;
+v1::Order Engine::OwnPart(const Assignment& work) const {
   v1::Order own;
   own.mutable_clients()->Add(work.clients.begin(), work.clients.end());
   if (open_->shape.groups > 1) own.mutable_groups()->Add(work.groups.begin(), work.groups.end());
-  sink->second->Send(open_->order, own);
+  return own;
 }
 
 Coordinator::RoundState Engine::AwaitRound() {
   while (true) {
     bool events = false;
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       const Coordinator::RoundState state = coordinator_->State(absl::Now());
       if (state != Coordinator::RoundState::kCollecting) return state;
       if (stopping_) return Coordinator::RoundState::kShort;
@@ -265,7 +271,7 @@ Coordinator::RoundState Engine::AwaitRound() {
 absl::Status Engine::Commit(RoundPlan plan, const Collected& collected, absl::Time opened) {
   absl::Status absorbed;
   {
-    absl::MutexLock lock(&fold_mu_);
+    MutexLock lock(&fold_mu_);
     absorbed = script_->Absorb(plan, tally_);
   }
   LEEWAY_RETURN_IF_ERROR(FlushEvents());
@@ -290,7 +296,7 @@ absl::Status Engine::Commit(RoundPlan plan, const Collected& collected, absl::Ti
   commit.models = files;
   commit.script.bytes = script_->Save().SerializeAsString();
   LEEWAY_RETURN_IF_ERROR(store_->Commit(commit));
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   committed_ = commit.record.round();
   return absl::OkStatus();
 }
@@ -308,7 +314,7 @@ absl::Status Engine::Finish(const absl::Status& outcome) {
     stored = store_->Finish(state, outcome.message(), names);
   }
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     progress_.set_state(state);
     progress_.set_message(std::string(outcome.message()));
   }
@@ -318,7 +324,7 @@ absl::Status Engine::Finish(const absl::Status& outcome) {
 }
 
 void Engine::CloseSessions(bool finished, const absl::Status& status) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   for (const auto& [session, sink] : sinks_) {
     if (finished) {
       v1::Order order;
@@ -333,7 +339,7 @@ void Engine::CloseSessions(bool finished, const absl::Status& status) {
 }
 
 void Engine::Stop() {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   stopping_ = true;
   changed_.SignalAll();
 }

@@ -17,9 +17,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/model_layout.h"
+#include "common/mutex.h"
 #include "common/tally.h"
 #include "proto/federation.pb.h"
 #include "proto/run.pb.h"
@@ -96,7 +96,8 @@ class Engine {
   Coordinator::RoundState AwaitRound() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Commit(RoundPlan plan, const Collected& collected, absl::Time opened);
   absl::Status Finish(const absl::Status& outcome);
-  void SendWork(const Assignment& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What one session's order adds to the common part.
+  v1::Order OwnPart(const Assignment& work) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckReport(const v1::ReportHeader& header) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddEvent(std::string kind, std::string subject, std::string text)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -114,8 +115,8 @@ class Engine {
   std::unique_ptr<Store> store_;
   std::optional<Script> script_;
 
-  mutable absl::Mutex mu_;
-  absl::CondVar changed_ ABSL_GUARDED_BY(mu_);
+  mutable Mutex mu_;
+  CondVar changed_ ABSL_GUARDED_BY(mu_);
   std::optional<Coordinator> coordinator_ ABSL_GUARDED_BY(mu_);
   std::map<SessionId, std::shared_ptr<OrderSink>> sinks_ ABSL_GUARDED_BY(mu_);
   SessionId next_session_ ABSL_GUARDED_BY(mu_) = 1;
@@ -129,13 +130,13 @@ class Engine {
   std::string last_failure_ ABSL_GUARDED_BY(mu_);  // what a client's refusal said
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
-  absl::Mutex fold_mu_;
+  Mutex fold_mu_;
   Tally tally_ ABSL_GUARDED_BY(fold_mu_);  // of the open round
 
-  mutable absl::Mutex reader_mu_;
+  mutable Mutex reader_mu_;
   std::unique_ptr<Store> reader_ ABSL_GUARDED_BY(reader_mu_);  // for observers
 
-  absl::Mutex observers_mu_;
+  Mutex observers_mu_;
   uint64_t next_observer_ ABSL_GUARDED_BY(observers_mu_) = 1;
   std::map<uint64_t, std::function<void()>> observers_ ABSL_GUARDED_BY(observers_mu_);
 };

@@ -16,7 +16,7 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
   LEEWAY_RETURN_IF_ERROR(CheckJoin(request));
   SessionId session = 0;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     if (stopping_) return absl::UnavailableError("the run is over or the server is stopping");
     LEEWAY_ASSIGN_OR_RETURN(ModelLayout layout,
                             LayoutOf(options_.config.model(), request.schema()));
@@ -42,11 +42,14 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
     *welcome.mutable_welcome()->mutable_model() = options_.config.model();
     welcome.mutable_welcome()->set_seed(options_.config.seed());
     sink->Send(grpc::Slice(), welcome);
-    sinks_[session] = std::move(sink);
+    sinks_[session] = sink;
     AddEvent(
         "joined", request.host(),
         absl::StrCat(request.clients_size(), " client(s), first '", request.clients(0).id(), "'"));
-    if (open_ && coordinator_->round_open()) SendWork(coordinator_->WorkFor(session));
+    if (open_ && coordinator_->round_open()) {
+      const Assignment work = coordinator_->WorkFor(session);
+      if (!work.clients.empty()) sink->Send(open_->order, OwnPart(work));
+    }
     progress_.set_joined(coordinator_->joined());
     changed_.SignalAll();
   }
@@ -55,7 +58,7 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
 }
 
 void Engine::Leave(SessionId session) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   if (sinks_.erase(session) == 0) return;
   coordinator_->Leave(session);
   progress_.set_joined(coordinator_->joined());
@@ -64,7 +67,7 @@ void Engine::Leave(SessionId session) {
 }
 
 absl::StatusOr<grpc::Slice> Engine::FindModel(const std::string& sha256) const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   if (open_ && open_->base->sha256 == sha256) return open_->file;
   return absl::NotFoundError(
       absl::StrCat("model ", sha256, " is not served now; wait for the next order"));
@@ -90,7 +93,7 @@ absl::Status Engine::CheckReport(const v1::ReportHeader& header) const {
 }
 
 absl::Status Engine::Admit(const v1::ReportHeader& header) const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return CheckReport(header);
 }
 
@@ -102,7 +105,7 @@ absl::StatusOr<v1::Receipt> Engine::Submit(const v1::ReportHeader& header,
   receipt.set_round(header.round());
   uint64_t weight = 0;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     LEEWAY_RETURN_IF_ERROR(CheckReport(header));
     if (!clients.empty()) {
       LEEWAY_ASSIGN_OR_RETURN(
@@ -117,10 +120,10 @@ absl::StatusOr<v1::Receipt> Engine::Submit(const v1::ReportHeader& header,
   }
   absl::Status folded;
   if (!clients.empty()) {
-    absl::MutexLock lock(&fold_mu_);
+    MutexLock lock(&fold_mu_);
     folded = FoldReport(header, payload, weight, tally_);
   }
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   if (!clients.empty()) coordinator_->EndReport(clients, folded.ok());
   for (const v1::ClientFailure& failure : header.failures()) {
     FailClient(failure.client(), failure.message());
@@ -157,7 +160,7 @@ void Engine::AddEvent(std::string kind, std::string subject, std::string text) {
 absl::Status Engine::FlushEvents() {
   std::vector<v1::Event> events;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     events.swap(new_events_);
   }
   for (const v1::Event& event : events) LEEWAY_RETURN_IF_ERROR(store_->AddEvent(event));
@@ -167,13 +170,13 @@ absl::Status Engine::FlushEvents() {
 absl::StatusOr<v1::Observation> Engine::Observe(uint64_t after_round, uint64_t after_event) const {
   v1::Observation observation;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     *observation.mutable_progress() = progress_;
     if (coordinator_->round_open()) {
       observation.mutable_progress()->set_reports(coordinator_->reports());
     }
   }
-  absl::MutexLock lock(&reader_mu_);
+  MutexLock lock(&reader_mu_);
   if (reader_ == nullptr) return observation;
   LEEWAY_ASSIGN_OR_RETURN(const std::vector<v1::RoundRecord> rounds,
                           reader_->RoundsAfter(after_round));
@@ -184,18 +187,18 @@ absl::StatusOr<v1::Observation> Engine::Observe(uint64_t after_round, uint64_t a
 }
 
 std::function<void()> Engine::Subscribe(std::function<void()> changed) {
-  absl::MutexLock lock(&observers_mu_);
+  MutexLock lock(&observers_mu_);
   const uint64_t id = next_observer_++;
   observers_[id] = std::move(changed);
   return [this, id] {
-    absl::MutexLock inner(&observers_mu_);
+    MutexLock inner(&observers_mu_);
     observers_.erase(id);
   };
 }
 
 void Engine::NotifyObservers() {
   // Under observers_mu_, so that an observer that has unsubscribed is not called.
-  absl::MutexLock lock(&observers_mu_);
+  MutexLock lock(&observers_mu_);
   for (const auto& [id, changed] : observers_) changed();
 }
 

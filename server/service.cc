@@ -58,7 +58,7 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
     if (!session.ok()) {
       stream->Close(session.status());
     } else {
-      absl::MutexLock lock(&stream->mu_);
+      MutexLock lock(&stream->mu_);
       stream->session_ = *session;
     }
     return stream.get();
@@ -68,27 +68,27 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
 
   void Send(const grpc::Slice& common, const v1::Order& own) override {
     const grpc::Slice slices[] = {common, grpc::Slice(own.SerializeAsString())};
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     queue_.emplace_back(slices, 2);
     Pump();
   }
 
   void Close(const absl::Status& status) override {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     if (!closing_) status_ = ToGrpc(status);
     closing_ = true;
     Pump();
   }
 
   void OnWriteDone(bool ok) override {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     writing_ = false;
     if (!ok) Abandon();
     Pump();
   }
 
   void OnCancel() override {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     Abandon();
     Pump();
   }
@@ -96,9 +96,10 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
   void OnDone() override {
     SessionId session = 0;
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       session = session_;
     }
+    TakeOver(this);
     engine_.Leave(session);
     std::shared_ptr<JoinStream> self = std::move(self_);  // dies here, or with the engine's
   }
@@ -118,13 +119,14 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
       StartWrite(&current_);
     } else if (closing_) {
       finished_ = true;
+      HandOver(this);
       Finish(status_);
     }
   }
 
   Engine& engine_;
   std::shared_ptr<JoinStream> self_;
-  absl::Mutex mu_;
+  Mutex mu_;
   SessionId session_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<ByteBuffer> queue_ ABSL_GUARDED_BY(mu_);
   ByteBuffer current_;
@@ -141,17 +143,25 @@ class FetchStream : public grpc::ServerWriteReactor<ByteBuffer> {
     Next();
   }
   void OnWriteDone(bool ok) override {
+    TakeOver(this);
     if (!ok) return Finish(grpc::Status::CANCELLED);
     Next();
   }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    TakeOver(this);
+    delete this;
+  }
 
  private:
   void Next() {
-    if (offset_ >= file_.size()) return Finish(grpc::Status::OK);
+    if (offset_ >= file_.size()) {
+      HandOver(this);
+      return Finish(grpc::Status::OK);
+    }
     const size_t size = std::min<size_t>(kChunkBytes, file_.size() - offset_);
     chunk_ = EncodeChunk(file_, offset_, size);
     offset_ += size;
+    HandOver(this);
     StartWrite(&chunk_);
   }
 
@@ -168,28 +178,31 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
   static SubmitStream* Start(Engine& engine, Staging& staging) {
     auto stream = std::make_shared<SubmitStream>(engine, staging);
     stream->self_ = stream;
-    stream->StartRead(&stream->in_);
+    stream->ReadOn();
     return stream.get();
   }
 
   SubmitStream(Engine& engine, Staging& staging) : engine_(engine), staging_(staging) {}
 
   void OnReadDone(bool ok) override {
+    TakeOver(this);
     if (ok) return Process();
     End(header_ ? absl::CancelledError("the upload ended before its report was complete")
                 : absl::OkStatus());
   }
   void OnWriteDone(bool ok) override {
+    TakeOver(this);
     if (!ok) return End(absl::CancelledError("the stream is gone"));
-    StartRead(&in_);
+    ReadOn();
   }
   void OnCancel() override {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     cancelled_ = true;
     // A stream that waits for staging has no read under way that would fail.
     if (waiting_) FinishOnce(grpc::Status::CANCELLED);
   }
   void OnDone() override {
+    TakeOver(this);
     if (large_) staging_.Return(std::move(large_));
     std::shared_ptr<SubmitStream> self = std::move(self_);  // a waiting grant may hold it too
   }
@@ -223,13 +236,18 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
  private:
   Buffer& payload() { return large_ ? *large_ : small_; }
 
+  void ReadOn() {
+    HandOver(this);
+    StartRead(&in_);
+  }
+
   void Process() {
     const absl::Status parsed = ParsePart(in_, *this);
     in_.Clear();
     if (!parsed.ok()) return End(parsed);
-    if (!header_) return StartRead(&in_);
+    if (!header_) return ReadOn();
     if (received_ == header_->payload_size()) return Complete();
-    if (payload().size() == header_->payload_size()) return StartRead(&in_);
+    if (payload().size() == header_->payload_size()) return ReadOn();
     AwaitStaging();
   }
 
@@ -237,7 +255,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
   void AwaitStaging() {
     std::unique_ptr<Buffer> buffer;
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       buffer = staging_.Take(
           [self = self_](std::unique_ptr<Buffer> later) { self->OnGranted(std::move(later)); });
       waiting_ = !buffer;
@@ -249,7 +267,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
   void OnGranted(std::unique_ptr<Buffer> buffer) {
     bool gone = false;
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       waiting_ = false;
       gone = finished_;
     }
@@ -260,26 +278,30 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
   void ReadInto(std::unique_ptr<Buffer> buffer) {
     buffer->Resize(header_->payload_size());
     large_ = std::move(buffer);
-    StartRead(&in_);
+    ReadOn();
   }
 
   void Complete() {
     const absl::StatusOr<v1::Receipt> receipt =
         engine_.Submit(*header_, {payload().data(), payload().size()});
+    const bool quiet = header_->without_receipt();
     header_.reset();
     if (large_) staging_.Return(std::move(large_));
     if (!receipt.ok()) return End(receipt.status());
+    if (quiet) return ReadOn();
     out_ = Encode(*receipt);
+    HandOver(this);
     StartWrite(&out_);
   }
 
   void End(const absl::Status& status) {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     FinishOnce(ToGrpc(status));
   }
   void FinishOnce(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (finished_) return;
     finished_ = true;
+    HandOver(this);
     Finish(status);
   }
 
@@ -294,7 +316,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
   std::unique_ptr<Buffer> large_;
   size_t received_ = 0;
 
-  absl::Mutex mu_;
+  Mutex mu_;
   bool waiting_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
@@ -308,24 +330,25 @@ class ObserveStream : public grpc::ServerWriteReactor<v1::Observation> {
     OnChange();
   }
   void OnWriteDone(bool ok) override {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     writing_ = false;
     if (!ok || final_) return FinishOnce(ok ? grpc::Status::OK : grpc::Status::CANCELLED);
     Pump();
   }
   void OnCancel() override {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     if (!writing_) FinishOnce(grpc::Status::CANCELLED);
     cancelled_ = true;
   }
   void OnDone() override {
+    TakeOver(this);
     unsubscribe_();
     delete this;
   }
 
  private:
   void OnChange() {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     changed_ = true;
     Pump();
   }
@@ -346,12 +369,13 @@ class ObserveStream : public grpc::ServerWriteReactor<v1::Observation> {
   void FinishOnce(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (finished_) return;
     finished_ = true;
+    HandOver(this);
     Finish(status);
   }
 
   Engine& engine_;
   std::function<void()> unsubscribe_;
-  absl::Mutex mu_;
+  Mutex mu_;
   uint64_t round_ ABSL_GUARDED_BY(mu_);
   uint64_t event_ ABSL_GUARDED_BY(mu_) = 0;
   v1::Observation out_;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "common/mutex.h"
 #include "common/wire.h"
 
 namespace leeway {
@@ -25,7 +25,7 @@ class Staging {
   // must return it.
   using Granted = std::function<void(std::unique_ptr<Buffer>)>;
   std::unique_ptr<Buffer> Take(Granted granted) {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     if (free_ == 0) {
       waiting_.push_back(std::move(granted));
       return nullptr;
@@ -40,7 +40,7 @@ class Staging {
   void Return(std::unique_ptr<Buffer> buffer) {
     Granted granted;
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       if (waiting_.empty()) {
         kept_.push_back(std::move(buffer));
         ++free_;
@@ -53,7 +53,7 @@ class Staging {
   }
 
  private:
-  absl::Mutex mu_;
+  Mutex mu_;
   size_t free_ ABSL_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<Buffer>> kept_ ABSL_GUARDED_BY(mu_);
   std::deque<Granted> waiting_ ABSL_GUARDED_BY(mu_);
