@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "cli/certs.h"
 #include "cli/data.h"
 #include "cli/drift.h"
 #include "cli/report.h"
@@ -184,7 +185,9 @@ struct Commands {
   DriftOptions drift_options;
   ReportOptions report_options;
   int import_exit_code = 0;  // set by the commands that deal with people's own files
+  int certs_exit_code = 0;
   CLI::App* data = nullptr;
+  CLI::App* certs = nullptr;
   CLI::App* synthetic = nullptr;
   CLI::App* run = nullptr;
   CLI::App* drift = nullptr;
@@ -209,6 +212,7 @@ struct Commands {
     AddShow(app, show_options);
     drift = AddDrift(app, drift_options);
     report = AddReport(app, report_options);
+    certs = AddCertsCommands(app, &certs_exit_code);
   }
 };
 
@@ -219,6 +223,9 @@ int Main(int argc, char** argv) {
   std::string unknown = words.empty() ? "" : UnknownWord(app, "leeway", words[0]);
   if (words.size() > 1 && words[0] == "data") {
     unknown = UnknownWord(*commands.data, "leeway data", words[1]);
+  }
+  if (words.size() > 1 && words[0] == "certs") {
+    unknown = UnknownWord(*commands.certs, "leeway certs", words[1]);
   }
   if (!unknown.empty()) return UsageError(unknown);
   try {
@@ -233,6 +240,7 @@ int Main(int argc, char** argv) {
     }
     return UsageError(absl::StrCat(error.what(), "; see `", command, " --help`"));
   }
+  if (commands.certs->parsed()) return commands.certs_exit_code;
   if (commands.drift->parsed()) return DriftCommand(commands.drift_options);
   if (commands.report->parsed()) return ReportCommand(commands.report_options);
   if (commands.synthetic->parsed()) return DataCommand(commands.synthetic_options);

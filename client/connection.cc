@@ -28,7 +28,7 @@ constexpr int kResends = 3;  // of one report, when only its stream broke
 class Member {
  public:
   Member(Host& host, const ConnectionOptions& options)
-      : host_(host), options_(options), channel_(MakeChannel(options.server)) {
+      : host_(host), options_(options), channel_(MakeChannel(options)) {
     std::random_device random;
     instance_ = (uint64_t{random()} << 32) | random();
   }
@@ -50,7 +50,8 @@ class Member {
         return absl::UnavailableError(absl::StrCat(
             "no server at ", options_.server, " for ", absl::FormatDuration(options_.give_up), " (",
             finished.ok() ? "stream ended" : finished.status().message(),
-            "); start leeway-server first, check --server, or wait longer with --give-up"));
+            "); start leeway-server first, check --server and, with TLS, that both sides' "
+            "certificates are of one authority, or wait longer with --give-up"));
       }
       // Exponential backoff with jitter, from 50 ms to 5 s.
       const double seconds = std::min(5.0, 0.05 * static_cast<double>(1 << std::min(failures, 7)));
@@ -60,7 +61,7 @@ class Member {
   }
 
  private:
-  static std::shared_ptr<grpc::Channel> MakeChannel(const std::string& server) {
+  static std::shared_ptr<grpc::Channel> MakeChannel(const ConnectionOptions& options) {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -70,7 +71,7 @@ class Member {
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
     arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000);
-    return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
+    return grpc::CreateCustomChannel(options.server, options.credentials, arguments);
   }
 
   static bool IsTransient(const absl::Status& status) {

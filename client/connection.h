@@ -3,6 +3,9 @@
 #ifndef LEEWAY_CLIENT_CONNECTION_H_
 #define LEEWAY_CLIENT_CONNECTION_H_
 
+#include <grpcpp/security/credentials.h>
+
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -14,6 +17,7 @@ namespace leeway {
 struct ConnectionOptions {
   std::string server;                          // host:port or unix:path
   std::string name;                            // of this process, for the server's log
+  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
   absl::Duration give_up = absl::Seconds(60);  // without a server for so long: an error
 };
 

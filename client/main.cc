@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "client/connection.h"
 #include "client/host.h"
+#include "common/credentials.h"
 #include "common/process.h"
 #include "common/version.h"
 
@@ -24,6 +25,8 @@ struct Flags {
   std::vector<std::string> data;
   size_t threads = 0;
   double give_up_seconds = 60;
+  TlsFiles tls;
+  bool insecure_anywhere = false;
   bool exit_with_stdin = false;
 };
 
@@ -40,11 +43,19 @@ void Declare(CLI::App& app, Flags& flags) {
   app.add_option("--give-up", flags.give_up_seconds,
                  "Seconds without a server after which to give up")
       ->capture_default_str();
+  app.add_option("--tls-ca", flags.tls.ca, "The authority that made the server's certificate");
+  app.add_option("--tls-cert", flags.tls.certificate, "This process's certificate (PEM)");
+  app.add_option("--tls-key", flags.tls.key, "Its private key (PEM)");
+  app.add_flag("--insecure-anywhere", flags.insecure_anywhere,
+               "Without TLS, talk to a server on another machine: anybody in between can read and "
+               "alter models and reports");
   app.add_flag("--exit-with-stdin", flags.exit_with_stdin,
                "Stop when standard input ends (for programs that start clients)");
   app.footer(
       "Example:\n"
-      "  leeway-client --server 127.0.0.1:4760 data/client_00 data/client_01\n\n"
+      "  leeway-client --server 127.0.0.1:4760 data/client_00 data/client_01\n"
+      "  leeway-client --server fl.example.org:4760 --tls-ca ca.crt --tls-cert a.crt --tls-key "
+      "a.key data/a\n\n"
       "Exit code: 0 the run is over, 1 refused or no server, 2 wrong usage or bad data.");
 }
 
@@ -68,12 +79,15 @@ int Main(int argc, char** argv) {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   BlockTerminationSignals();
   OnTermination(flags.exit_with_stdin, [] { _exit(130); });  // a client has nothing to save
+  const auto credentials = ChannelCredentials(flags.tls, flags.server, flags.insecure_anywhere);
+  if (!credentials.ok()) return Fail(2, credentials.status());
   const size_t threads =
       flags.threads > 0 ? flags.threads : std::max(1u, std::thread::hardware_concurrency());
   absl::StatusOr<Host> host = Host::Load(flags.data, threads);
   if (!host.ok()) return Fail(2, host.status());
   ConnectionOptions options;
   options.server = flags.server;
+  options.credentials = *credentials;
   options.name = flags.name.empty() ? absl::StrCat("pid ", getpid()) : flags.name;
   options.give_up = absl::Seconds(flags.give_up_seconds);
   const absl::Status outcome = TakePart(*host, options);

@@ -55,9 +55,10 @@ inline absl::Status Rename(const std::string& from, const std::string& to, bool 
 }
 
 // After this returns the file is there in full, or (on error) as it was before.
-inline absl::Status WriteFile(const std::string& path, absl::string_view bytes, bool sync) {
+inline absl::Status WriteFile(const std::string& path, absl::string_view bytes, bool sync,
+                              mode_t mode = 0644) {
   const std::string temporary = absl::StrCat(path, kTemporarySuffix);
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
   if (fd < 0) return FileError("cannot create", temporary, errno);
   absl::Status status = WriteAll(fd, temporary, bytes);
   if (status.ok() && sync && fsync(fd) != 0) status = FileError("cannot sync", temporary, errno);

@@ -14,11 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "common/credentials.h"
 #include "common/process.h"
 #include "common/status.h"
 #include "common/version.h"
 #include "server/config.h"
 #include "server/engine.h"
+#include "server/gate.h"
 #include "server/service.h"
 
 namespace leeway {
@@ -30,6 +32,9 @@ struct Flags {
   std::string listen = "127.0.0.1:4760";
   std::string address_file;
   uint32_t clients = 0;
+  TlsFiles tls;
+  std::string revoked;
+  bool insecure_anywhere = false;
   bool exit_with_stdin = false;
 };
 
@@ -45,12 +50,21 @@ void Declare(CLI::App& app, Flags& flags) {
                  "Clients to wait for; overrides cohort.clients of the config");
   app.add_option("--address-file", flags.address_file,
                  "Write the address here once the server is ready");
+  app.add_option("--tls-ca", flags.tls.ca, "The authority whose clients may take part (PEM)");
+  app.add_option("--tls-cert", flags.tls.certificate, "This server's certificate (PEM)");
+  app.add_option("--tls-key", flags.tls.key, "Its private key (PEM)");
+  app.add_option("--revoked", flags.revoked,
+                 "Revocation list of the authority (PEM); read again when it changes");
+  app.add_flag("--insecure-anywhere", flags.insecure_anywhere,
+               "Without TLS, listen on addresses of other than this machine: anybody who reaches "
+               "the port can read models, join as any client and send any report");
   app.add_flag("--exit-with-stdin", flags.exit_with_stdin,
                "Stop when standard input ends (for programs that start a server)");
   app.footer(
       "Example:\n"
       "  leeway-server --config experiments/paper_synthetic.textproto --state out --clients 2\n"
-      "  leeway-client --server 127.0.0.1:4760 data/client_00   # on each client\n\n"
+      "  leeway-client --server 127.0.0.1:4760 data/client_00   # on each client\n"
+      "Across machines: give --tls-ca, --tls-cert and --tls-key (see `leeway certs --help`).\n\n"
       "Exit code: 0 the run is done, 1 it failed, 2 wrong usage, 3 stopped before its end.");
 }
 
@@ -72,12 +86,13 @@ std::string BoundAddress(const std::string& listen, int port) {
   return absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
 }
 
-std::unique_ptr<grpc::Server> StartServer(const std::string& listen, grpc::Service& service,
-                                          int& port) {
+std::unique_ptr<grpc::Server> StartServer(
+    const std::string& listen, const std::shared_ptr<grpc::ServerCredentials>& credentials,
+    grpc::Service& service, int& port) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(listen, credentials, &port);
   builder.RegisterService(&service);
   // Any message beyond a chunk and its header is an error, not a bigger buffer.
   builder.SetMaxReceiveMessageSize(80 << 20);
@@ -106,15 +121,24 @@ void LogEvent(const v1::Event& event) {
   std::fflush(stdout);
 }
 
+absl::StatusOr<std::unique_ptr<Gate>> MakeGate(const Flags& flags) {
+  if (!flags.tls.empty()) return Gate::WithCertificates(flags.tls.ca, flags.revoked);
+  if (flags.revoked.empty()) return std::make_unique<Gate>();
+  return absl::InvalidArgumentError("--revoked needs --tls-ca, --tls-cert and --tls-key");
+}
+
 absl::Status Serve(const Flags& flags) {
+  LEEWAY_ASSIGN_OR_RETURN(const auto credentials,
+                          ServerCredentials(flags.tls, flags.listen, flags.insecure_anywhere));
+  LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<Gate> gate, MakeGate(flags));
   LEEWAY_ASSIGN_OR_RETURN(v1::RunConfig config, LoadConfig(flags.config));
   if (flags.clients > 0) config.mutable_cohort()->set_clients(flags.clients);
   LEEWAY_RETURN_IF_ERROR(Annotate(CheckClients(config, config.cohort().clients()), flags.config));
   LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
                           Engine::Open({config, flags.state, LogEvent}));
-  const std::unique_ptr<grpc::Service> service = MakeService(*engine);
+  const std::unique_ptr<grpc::Service> service = MakeService(*engine, std::move(gate));
   int port = 0;
-  const std::unique_ptr<grpc::Server> server = StartServer(flags.listen, *service, port);
+  const std::unique_ptr<grpc::Server> server = StartServer(flags.listen, credentials, *service, port);
   if (server == nullptr) {
     return absl::UnavailableError(absl::StrCat(
         "cannot listen on ", flags.listen,
@@ -122,8 +146,8 @@ absl::Status Serve(const Flags& flags) {
   }
   const std::string address = BoundAddress(flags.listen, port);
   LEEWAY_RETURN_IF_ERROR(WriteAddress(flags.address_file, address));
-  absl::PrintF("leeway-server %s listening on %s, waiting for %d client(s)\n", kVersion, address,
-               config.cohort().clients());
+  absl::PrintF("leeway-server %s listening on %s (%s), waiting for %d client(s)\n", kVersion,
+               address, flags.tls.empty() ? "no TLS" : "mutual TLS", config.cohort().clients());
   std::fflush(stdout);
   OnTermination(flags.exit_with_stdin, [&engine] { engine->Stop(); });
   const absl::Status outcome = engine->Run();

@@ -51,8 +51,8 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
                    public OrderSink,
                    public std::enable_shared_from_this<JoinStream> {
  public:
-  static JoinStream* Start(Engine& engine, const v1::JoinRequest& request) {
-    auto stream = std::make_shared<JoinStream>(engine);
+  static JoinStream* Start(Engine& engine, Visit visit, const v1::JoinRequest& request) {
+    auto stream = std::make_shared<JoinStream>(engine, std::move(visit));
     stream->self_ = stream;
     absl::StatusOr<SessionId> session = engine.Join(request, stream);
     if (!session.ok()) {
@@ -64,7 +64,7 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
     return stream.get();
   }
 
-  explicit JoinStream(Engine& engine) : engine_(engine) {}
+  JoinStream(Engine& engine, Visit visit) : engine_(engine), visit_(std::move(visit)) {}
 
   void Send(const grpc::Slice& common, const v1::Order& own) override {
     const grpc::Slice slices[] = {common, grpc::Slice(own.SerializeAsString())};
@@ -125,6 +125,7 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
   }
 
   Engine& engine_;
+  const Visit visit_;
   std::shared_ptr<JoinStream> self_;
   Mutex mu_;
   SessionId session_ ABSL_GUARDED_BY(mu_) = 0;
@@ -139,7 +140,8 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
 // ---------------------------------------------------------------- Fetch
 class FetchStream : public grpc::ServerWriteReactor<ByteBuffer> {
  public:
-  FetchStream(grpc::Slice file, uint64_t offset) : file_(std::move(file)), offset_(offset) {
+  FetchStream(Visit visit, grpc::Slice file, uint64_t offset)
+      : visit_(std::move(visit)), file_(std::move(file)), offset_(offset) {
     Next();
   }
   void OnWriteDone(bool ok) override {
@@ -165,6 +167,7 @@ class FetchStream : public grpc::ServerWriteReactor<ByteBuffer> {
     StartWrite(&chunk_);
   }
 
+  const Visit visit_;
   grpc::Slice file_;
   size_t offset_;
   ByteBuffer chunk_;
@@ -175,14 +178,15 @@ class FetchStream : public grpc::ServerWriteReactor<ByteBuffer> {
 // except OnCancel and a granted staging buffer; mu_ orders those.
 class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, public PayloadSink {
  public:
-  static SubmitStream* Start(Engine& engine, Staging& staging) {
-    auto stream = std::make_shared<SubmitStream>(engine, staging);
+  static SubmitStream* Start(Engine& engine, Staging& staging, Visit visit) {
+    auto stream = std::make_shared<SubmitStream>(engine, staging, std::move(visit));
     stream->self_ = stream;
     stream->ReadOn();
     return stream.get();
   }
 
-  SubmitStream(Engine& engine, Staging& staging) : engine_(engine), staging_(staging) {}
+  SubmitStream(Engine& engine, Staging& staging, Visit visit)
+      : engine_(engine), staging_(staging), visit_(std::move(visit)) {}
 
   void OnReadDone(bool ok) override {
     TakeOver(this);
@@ -212,6 +216,8 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
     if (header_) {
       return absl::InvalidArgumentError("a header came before the previous report was complete");
     }
+    LEEWAY_RETURN_IF_ERROR(visit_.StillWelcome());
+    LEEWAY_RETURN_IF_ERROR(visit_.identity().MayReport(header));
     LEEWAY_RETURN_IF_ERROR(engine_.Admit(header));
     header_ = std::move(header);
     received_ = 0;
@@ -307,6 +313,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
 
   Engine& engine_;
   Staging& staging_;
+  const Visit visit_;
   std::shared_ptr<SubmitStream> self_;
   // Touched by one callback at a time.
   ByteBuffer in_;
@@ -325,7 +332,8 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
 // ---------------------------------------------------------------- Observe
 class ObserveStream : public grpc::ServerWriteReactor<v1::Observation> {
  public:
-  ObserveStream(Engine& engine, uint64_t after_round) : engine_(engine), round_(after_round) {
+  ObserveStream(Engine& engine, Visit visit, uint64_t after_round)
+      : engine_(engine), visit_(std::move(visit)), round_(after_round) {
     unsubscribe_ = engine_.Subscribe([this] { OnChange(); });
     OnChange();
   }
@@ -374,6 +382,7 @@ class ObserveStream : public grpc::ServerWriteReactor<v1::Observation> {
   }
 
   Engine& engine_;
+  const Visit visit_;
   std::function<void()> unsubscribe_;
   Mutex mu_;
   uint64_t round_ ABSL_GUARDED_BY(mu_);
@@ -393,42 +402,61 @@ using Methods = v1::Federation::WithRawCallbackMethod_Join<
 
 class FederationService : public Methods {
  public:
-  explicit FederationService(Engine& engine) : engine_(engine), staging_(kStagingBuffers) {}
+  FederationService(Engine& engine, std::unique_ptr<Gate> gate)
+      : engine_(engine), gate_(std::move(gate)), staging_(kStagingBuffers) {}
 
-  grpc::ServerWriteReactor<ByteBuffer>* Join(CallbackServerContext*,
+  grpc::ServerWriteReactor<ByteBuffer>* Join(CallbackServerContext* context,
                                              const ByteBuffer* request) override {
+    absl::StatusOr<Visit> visit = gate_->Enter(*context);
+    if (!visit.ok()) return Refuse<grpc::ServerWriteReactor<ByteBuffer>>(visit.status());
     absl::StatusOr<v1::JoinRequest> join = Decode<v1::JoinRequest>(*request, "JoinRequest");
-    if (!join.ok()) return new Refusal<grpc::ServerWriteReactor<ByteBuffer>>(join.status());
-    return JoinStream::Start(engine_, *join);
+    if (!join.ok()) return Refuse<grpc::ServerWriteReactor<ByteBuffer>>(join.status());
+    const absl::Status allowed = visit->identity().MayJoin(*join);
+    if (!allowed.ok()) return Refuse<grpc::ServerWriteReactor<ByteBuffer>>(allowed);
+    return JoinStream::Start(engine_, *std::move(visit), *join);
   }
 
-  grpc::ServerWriteReactor<ByteBuffer>* Fetch(CallbackServerContext*,
+  grpc::ServerWriteReactor<ByteBuffer>* Fetch(CallbackServerContext* context,
                                               const ByteBuffer* request) override {
+    absl::StatusOr<Visit> visit = gate_->Enter(*context);
+    if (!visit.ok()) return Refuse<grpc::ServerWriteReactor<ByteBuffer>>(visit.status());
     absl::StatusOr<v1::FetchRequest> fetch = Decode<v1::FetchRequest>(*request, "FetchRequest");
-    if (!fetch.ok()) return new Refusal<grpc::ServerWriteReactor<ByteBuffer>>(fetch.status());
+    if (!fetch.ok()) return Refuse<grpc::ServerWriteReactor<ByteBuffer>>(fetch.status());
     absl::StatusOr<grpc::Slice> file = engine_.FindModel(fetch->sha256());
-    if (!file.ok()) return new Refusal<grpc::ServerWriteReactor<ByteBuffer>>(file.status());
-    return new FetchStream(*std::move(file), fetch->offset());
+    if (!file.ok()) return Refuse<grpc::ServerWriteReactor<ByteBuffer>>(file.status());
+    return new FetchStream(*std::move(visit), *std::move(file), fetch->offset());
   }
 
-  grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>* Submit(CallbackServerContext*) override {
-    return SubmitStream::Start(engine_, staging_);
+  grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>* Submit(CallbackServerContext* context) override {
+    absl::StatusOr<Visit> visit = gate_->Enter(*context);
+    if (!visit.ok()) {
+      return Refuse<grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>>(visit.status());
+    }
+    return SubmitStream::Start(engine_, staging_, *std::move(visit));
   }
 
-  grpc::ServerWriteReactor<v1::Observation>* Observe(CallbackServerContext*,
+  grpc::ServerWriteReactor<v1::Observation>* Observe(CallbackServerContext* context,
                                                      const v1::ObserveRequest* request) override {
-    return new ObserveStream(engine_, request->after_round());
+    absl::StatusOr<Visit> visit = gate_->Enter(*context);
+    if (!visit.ok()) return Refuse<grpc::ServerWriteReactor<v1::Observation>>(visit.status());
+    return new ObserveStream(engine_, *std::move(visit), request->after_round());
   }
 
  private:
+  template <typename Reactor>
+  static Reactor* Refuse(const absl::Status& status) {
+    return new Refusal<Reactor>(status);
+  }
+
   Engine& engine_;
+  const std::unique_ptr<Gate> gate_;
   Staging staging_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeService(Engine& engine) {
-  return std::make_unique<FederationService>(engine);
+std::unique_ptr<grpc::Service> MakeService(Engine& engine, std::unique_ptr<Gate> gate) {
+  return std::make_unique<FederationService>(engine, std::move(gate));
 }
 
 }  // namespace leeway

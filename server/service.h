@@ -8,11 +8,13 @@
 #include <memory>
 
 #include "server/engine.h"
+#include "server/gate.h"
 
 namespace leeway {
 
-// `engine` must outlive the service.
-std::unique_ptr<grpc::Service> MakeService(Engine& engine);
+// `engine` must outlive the service. The gate decides who may call.
+std::unique_ptr<grpc::Service> MakeService(Engine& engine,
+                                           std::unique_ptr<Gate> gate = std::make_unique<Gate>());
 
 }  // namespace leeway
 

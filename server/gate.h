@@ -1,0 +1,112 @@
+// Gate: who is calling, decided once per call from the connection's certificate
+// and before anything is read; and how many calls one caller may have at a time.
+// Thread-safe.
+#ifndef LEEWAY_SERVER_GATE_H_
+#define LEEWAY_SERVER_GATE_H_
+
+#include <grpcpp/server_context.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/certificate.h"
+#include "proto/federation.pb.h"
+
+namespace leeway {
+
+// What a caller may do. Immutable.
+class Identity {
+ public:
+  // Without certificates everybody may be anybody.
+  explicit Identity(std::string caller) : name_(std::move(caller)), anyone_(true) {}
+  explicit Identity(const Certificate& certificate);
+
+  const std::string& name() const { return name_; }
+  const std::string& serial() const { return serial_; }
+  absl::Time expires() const { return expires_; }
+  // PermissionDenied if the certificate does not name one of the clients, or
+  // allows fewer examples.
+  absl::Status MayJoin(const v1::JoinRequest& request) const;
+  absl::Status MayReport(const v1::ReportHeader& header) const;
+
+ private:
+  absl::StatusOr<uint64_t> CapOf(const std::string& client) const;
+
+  std::string name_;
+  std::string serial_;
+  absl::Time expires_ = absl::InfiniteFuture();
+  bool anyone_ = false;     // may host any client,
+  uint64_t anyone_cap_ = 0;  // with at most so many examples (0: no cap)
+  absl::flat_hash_map<std::string, uint64_t> caps_;
+};
+
+class Gate;
+
+// One call of one caller; gives its place back at the end.
+class Visit {
+ public:
+  Visit() = default;
+  Visit(Gate* gate, std::string key, std::shared_ptr<const Identity> identity)
+      : gate_(gate), key_(std::move(key)), identity_(std::move(identity)) {}
+  Visit(Visit&& other) noexcept { *this = std::move(other); }
+  Visit& operator=(Visit&& other) noexcept;
+  ~Visit();
+  const Identity& identity() const { return *identity_; }
+  // Unauthenticated once the certificate has been revoked or has expired: for
+  // calls that last.
+  absl::Status StillWelcome() const;
+
+ private:
+  Gate* gate_ = nullptr;
+  std::string key_;
+  std::shared_ptr<const Identity> identity_;
+};
+
+class Gate {
+ public:
+  // Calls that one certificate (without TLS: one connection) may have at a time.
+  static constexpr int kCallsPerCaller = 64;
+
+  // Without TLS.
+  Gate() = default;
+  // With TLS. `revoked` is a file that may change while we run; empty: none.
+  static absl::StatusOr<std::unique_ptr<Gate>> WithCertificates(const std::string& authority_file,
+                                                                const std::string& revoked);
+
+  // Unauthenticated without a certificate or with a revoked one;
+  // ResourceExhausted with too many calls.
+  absl::StatusOr<Visit> Enter(const grpc::ServerContextBase& context) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  friend class Visit;
+  absl::Status Check(const Identity& identity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status RefreshRevoked(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Exit(const std::string& key) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Constant after construction.
+  bool certificates_ = false;
+  X509Ptr authority_;
+  std::string revoked_file_;
+
+  absl::Mutex mu_;
+  absl::flat_hash_map<std::string, int> calls_ ABSL_GUARDED_BY(mu_);
+  // By certificate, so that each is taken apart once.
+  absl::flat_hash_map<std::string, std::shared_ptr<const Identity>> known_ ABSL_GUARDED_BY(mu_);
+  std::set<std::string> revoked_ ABSL_GUARDED_BY(mu_);
+  absl::Status revoked_state_ ABSL_GUARDED_BY(mu_);
+  std::string revoked_stamp_ ABSL_GUARDED_BY(mu_);  // size and time of the file when read
+  absl::Time revoked_checked_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_SERVER_GATE_H_
