@@ -54,7 +54,8 @@ absl::Status CheckName(absl::string_view name) {
                      });
   if (plain && name != kAuthority) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("'", name, "' cannot be the name of a certificate's files; choose one of at most "
+      absl::StrCat("'", name,
+                   "' cannot be the name of a certificate's files; choose one of at most "
                    "64 letters, digits, '.', '_', '-' (not 'ca') with --name"));
 }
 
@@ -76,9 +77,9 @@ absl::StatusOr<Authority> LoadAuthority(const std::string& directory) {
   const TlsFiles files = FilesOf(directory, kAuthority);
   absl::StatusOr<std::string> certificate = ReadTextFile(files.certificate);
   if (!certificate.ok()) {
-    return absl::NotFoundError(
-        absl::StrCat(directory, " holds no certificate authority; make one with `leeway certs init ",
-                     directory, "`"));
+    return absl::NotFoundError(absl::StrCat(
+        directory, " holds no certificate authority; make one with `leeway certs init ", directory,
+        "`"));
   }
   LEEWAY_ASSIGN_OR_RETURN(const std::string key, ReadTextFile(files.key));
   Authority authority;
@@ -171,10 +172,10 @@ absl::StatusOr<X509Ptr> MakePair(const std::string& directory, const IssueOption
       FilesOf(directory, authority == nullptr ? std::string(kAuthority) : options.name);
   for (const std::string& path : {files.certificate, files.key}) {
     if (options.renew || !fs::exists(path)) continue;
-    return absl::AlreadyExistsError(absl::StrCat(
-        path, " exists; ",
-        authority == nullptr ? "choose another directory"
-                             : "choose another --name, or replace it with --renew"));
+    return absl::AlreadyExistsError(
+        absl::StrCat(path, " exists; ",
+                     authority == nullptr ? "choose another directory"
+                                          : "choose another --name, or replace it with --renew"));
   }
   const KeyPtr key(EVP_EC_gen("P-256"));
   if (!key) return OpensslError("make a key");
@@ -217,8 +218,7 @@ absl::Status SaveRevoked(const std::string& directory, const Authority& authorit
   }
   for (const ASN1_INTEGER* serial : serials) {
     X509_REVOKED* entry = X509_REVOKED_new();
-    ok = ok &&
-         X509_REVOKED_set_serialNumber(entry, const_cast<ASN1_INTEGER*>(serial)) == 1 &&
+    ok = ok && X509_REVOKED_set_serialNumber(entry, const_cast<ASN1_INTEGER*>(serial)) == 1 &&
          X509_REVOKED_set_revocationDate(entry, now.get()) == 1 &&
          X509_CRL_add0_revoked(crl.get(), entry) == 1;
   }
@@ -246,10 +246,9 @@ std::string WhatFor(const Certificate& certificate) {
   if (!certificate.hosts.empty()) return absl::StrJoin(certificate.hosts, " ");
   std::vector<std::string> what;
   for (const Grant& grant : certificate.grants) {
-    what.push_back(absl::StrCat(grant.client.empty() ? "any client" : grant.client,
-                                grant.examples > 0 ? absl::StrCat(" (at most ", grant.examples,
-                                                                  " examples)")
-                                                   : ""));
+    what.push_back(absl::StrCat(
+        grant.client.empty() ? "any client" : grant.client,
+        grant.examples > 0 ? absl::StrCat(" (at most ", grant.examples, " examples)") : ""));
     if (what.size() == 3 && certificate.grants.size() > 4) {
       what.push_back(absl::StrCat("... ", certificate.grants.size(), " clients in all"));
       break;
@@ -265,7 +264,7 @@ absl::Status PrintList(const std::string& directory) {
   for (const IssuedCertificate& issued : all) {
     const Certificate& c = issued.certificate;
     absl::PrintF("%-20s %-7s %-8s %-20s %s\n", c.name, c.hosts.empty() ? "client" : "server",
-                 issued.revoked                ? "revoked"
+                 issued.revoked              ? "revoked"
                  : absl::Now() > c.not_after ? "expired"
                                              : "valid",
                  absl::FormatTime("%Y-%m-%d %H:%M UTC", c.not_after, absl::UTCTimeZone()),
@@ -339,7 +338,8 @@ absl::StatusOr<size_t> Revoke(const std::string& directory, const std::string& n
   }
   if (!known) {
     return absl::NotFoundError(absl::StrCat("no certificate named '", name, "' was made in ",
-                                            directory, "; see `leeway certs list ", directory, "`"));
+                                            directory, "; see `leeway certs list ", directory,
+                                            "`"));
   }
   std::vector<const ASN1_INTEGER*> serials;
   for (const X509Ptr& certificate : all) {
@@ -434,8 +434,9 @@ CLI::App* AddCertsCommands(CLI::App& app, int* exit_code) {
     LEEWAY_RETURN_IF_ERROR(Issue(o.directory, o.issue));
     return PrintIssued(o);
   });
-  server->add_option("--host", options->issue.hosts,
-                     "Names and addresses that clients reach it by; localhost is always among them");
+  server->add_option(
+      "--host", options->issue.hosts,
+      "Names and addresses that clients reach it by; localhost is always among them");
 
   CLI::App* client = add("client", "Make a client process's certificate", [](CertsOptions& o) {
     LEEWAY_RETURN_IF_ERROR(IssueClient(o));

@@ -100,6 +100,8 @@ CLI::App* AddRun(CLI::App& app, RunOptions& options) {
       ->add_option("--processes", options.processes,
                    "Client processes (default: one per client up to 100, then two per core)")
       ->check(CLI::Range(1, 1'000'000));
+  command->add_flag("--tls", options.tls,
+                    "Mutual TLS between the processes, with certificates made for this run");
   command->footer(
       "Examples:\n"
       "  leeway run experiments/paper_synthetic.textproto --data data/paper --out runs/paper\n"

@@ -232,18 +232,19 @@ std::string ProgressView::RateText(absl::Time now) const {
 
 namespace {
 
-std::unique_ptr<v1::Federation::Stub> MakeStub(const std::string& address) {
+std::unique_ptr<v1::Federation::Stub> MakeStub(
+    const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);  // all records so far may come at once
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return v1::Federation::NewStub(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  return v1::Federation::NewStub(grpc::CreateCustomChannel(address, credentials, arguments));
 }
 
 }  // namespace
 
-Observer::Observer(const std::string& address)
-    : stub_(MakeStub(address)),
+Observer::Observer(const std::string& address,
+                   const std::shared_ptr<grpc::ChannelCredentials>& credentials)
+    : stub_(MakeStub(address, credentials)),
       fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       thread_([this] { Run(); }) {}
 

@@ -3,6 +3,7 @@
 #ifndef LEEWAY_CLI_PROGRESS_H_
 #define LEEWAY_CLI_PROGRESS_H_
 
+#include <grpcpp/security/credentials.h>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -75,7 +76,9 @@ class ProgressView {
 // breaks. Thread-safe.
 class Observer {
  public:
-  explicit Observer(const std::string& address);
+  explicit Observer(const std::string& address,
+                    const std::shared_ptr<grpc::ChannelCredentials>& credentials =
+                        grpc::InsecureChannelCredentials());
   ~Observer();
   Observer(const Observer&) = delete;
   Observer& operator=(const Observer&) = delete;

@@ -17,9 +17,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
+#include "cli/certs.h"
 #include "cli/progress.h"
 #include "cli/show.h"
 #include "cli/spawn.h"
+#include "common/credentials.h"
 #include "common/status.h"
 #include "server/config.h"
 
@@ -37,6 +39,8 @@ constexpr absl::Duration kClientsEnd = absl::Seconds(10);
 constexpr absl::Duration kGrace = absl::Seconds(5);
 constexpr size_t kMostReports = 3;
 constexpr char kServer[] = "leeway-server";
+// A certificate that names more clients than this would be too long for TLS.
+constexpr size_t kMostGrants = 500;
 
 void PrintError(absl::string_view text) { absl::FPrintF(stderr, "leeway: %s\n", text); }
 
@@ -85,6 +89,7 @@ class Launch {
   int Execute();
 
  private:
+  absl::Status MakeCertificates();
   absl::Status StartServer();
   absl::Status StartClients(const std::string& address);
   absl::StatusOr<std::string> AwaitAddress();
@@ -104,6 +109,17 @@ class Launch {
 
   std::string Log(absl::string_view name) const {
     return absl::StrCat(options_.out, "/logs/", name, ".log");
+  }
+  std::string Certificates() const { return options_.out + "/certs"; }
+  // The flags for one process's certificate, if TLS is wanted.
+  std::vector<std::string> TlsFlags(const std::string& name) const {
+    if (!options_.tls) return {};
+    const TlsFiles files = FilesOf(Certificates(), name);
+    return {"--tls-ca", files.ca, "--tls-cert", files.certificate, "--tls-key", files.key};
+  }
+  std::string ProcessName(size_t process) const {
+    const int width = std::max<int>(3, static_cast<int>(absl::StrCat(processes_ - 1).size()));
+    return absl::StrFormat("client_%0*d", width, process);
   }
   std::string AddressFile() const { return options_.out + "/server.address"; }
 
@@ -158,6 +174,9 @@ int Launch::Execute() {
                            clients_.size(), " clients in ", processes_,
                            processes_ == 1 ? " process" : " processes", ", logs in ", options_.out,
                            "/logs"));
+  if (options_.tls) {
+    if (absl::Status status = MakeCertificates(); !status.ok()) return Fail(status.message());
+  }
   if (absl::Status status = StartServer(); !status.ok()) return Fail(status.message());
   const absl::StatusOr<std::string> address = AwaitAddress();
   if (signal_ != 0) return Interrupted(signal_);
@@ -167,15 +186,54 @@ int Launch::Execute() {
   return Follow(*address);
 }
 
+// For this start only: the processes that hold them end with us.
+absl::Status Launch::MakeCertificates() {
+  std::error_code error;
+  fs::remove_all(Certificates(), error);
+  LEEWAY_RETURN_IF_ERROR(MakeAuthority(Certificates(), "leeway run", 365));
+  IssueOptions server;
+  server.name = "server";
+  server.hosts = {"127.0.0.1"};
+  LEEWAY_RETURN_IF_ERROR(Issue(Certificates(), server));
+  IssueOptions observer;
+  observer.name = "observer";
+  observer.observer = true;
+  LEEWAY_RETURN_IF_ERROR(Issue(Certificates(), observer));
+  const auto shares = Deal(clients_, static_cast<uint32_t>(processes_));
+  for (size_t i = 0; i < shares.size(); ++i) {
+    IssueOptions client;
+    client.name = ProcessName(i);
+    if (shares[i].size() > kMostGrants) {
+      client.grants.push_back({});
+    } else {
+      for (const std::string& path : shares[i]) {
+        client.grants.push_back({fs::path(path).filename(), 0});
+      }
+    }
+    LEEWAY_RETURN_IF_ERROR(Issue(Certificates(), client));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Launch::StartServer() {
   LEEWAY_ASSIGN_OR_RETURN(const std::string program, ProgramBeside(kServer));
   std::error_code error;
   fs::remove(AddressFile(), error);  // of an earlier process
-  return children_.Start(kServer,
-                         {program, "--config", options_.config, "--state", options_.out,
-                          "--clients", absl::StrCat(clients_.size()), "--listen", "127.0.0.1:0",
-                          "--address-file", AddressFile(), "--exit-with-stdin"},
-                         Log("server"));
+  std::vector<std::string> argv = {program,
+                                   "--config",
+                                   options_.config,
+                                   "--state",
+                                   options_.out,
+                                   "--clients",
+                                   absl::StrCat(clients_.size()),
+                                   "--listen",
+                                   "127.0.0.1:0",
+                                   "--address-file",
+                                   AddressFile(),
+                                   "--exit-with-stdin"};
+  const std::vector<std::string> tls = TlsFlags("server");
+  argv.insert(argv.end(), tls.begin(), tls.end());
+  return children_.Start(kServer, argv, Log("server"));
 }
 
 absl::StatusOr<std::string> Launch::AwaitAddress() {
@@ -198,11 +256,12 @@ absl::Status Launch::StartClients(const std::string& address) {
   LEEWAY_ASSIGN_OR_RETURN(const std::string program, ProgramBeside("leeway-client"));
   const std::vector<std::vector<std::string>> shares =
       Deal(clients_, static_cast<uint32_t>(processes_));
-  const int width = std::max<int>(3, static_cast<int>(absl::StrCat(shares.size() - 1).size()));
   for (size_t i = 0; i < shares.size(); ++i) {
+    const std::string name = ProcessName(i);
     std::vector<std::string> argv = {program, "--server", address, "--exit-with-stdin"};
+    const std::vector<std::string> tls = TlsFlags(name);
+    argv.insert(argv.end(), tls.begin(), tls.end());
     argv.insert(argv.end(), shares[i].begin(), shares[i].end());
-    const std::string name = absl::StrFormat("client_%0*d", width, i);
     const std::string hosted =
         shares[i].size() == 1 ? shares[i][0] : absl::StrCat(shares[i][0], " to ", shares[i].back());
     LEEWAY_RETURN_IF_ERROR(children_.Start(absl::StrCat(name, " (", hosted, ")"), argv, Log(name)));
@@ -211,7 +270,10 @@ absl::Status Launch::StartClients(const std::string& address) {
 }
 
 int Launch::Follow(const std::string& address) {
-  observer_.emplace(address);
+  const auto credentials = ChannelCredentials(
+      options_.tls ? FilesOf(Certificates(), "observer") : TlsFiles(), address, false);
+  if (!credentials.ok()) return Fail(credentials.status().message());
+  observer_.emplace(address, *credentials);
   while (true) {
     pollfd waits[] = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0},
                       {.fd = observer_->fd(), .events = POLLIN, .revents = 0}};

@@ -17,6 +17,7 @@ struct RunOptions {
   std::string data;        // a directory with one directory per client
   std::string out;         // where the run's state, models and logs go
   uint32_t processes = 0;  // client processes; 0: see DefaultProcesses
+  bool tls = false;        // mutual TLS, with certificates made for this run
 };
 
 // Exit codes.

@@ -129,6 +129,8 @@ class Member {
         submit.reset();
         if ((IsTransient(ended) || absl::IsDataLoss(ended)) && ++resent_ <= kResends) {
           Send(queue, submit);
+        } else if (absl::IsUnauthenticated(ended)) {
+          return ended;  // our certificate was revoked
         } else if (!ended.ok()) {
           // The server has refused the report; the run and this process go on.
           absl::FPrintF(stderr, "leeway-client: round %d: report refused: %s\n",

@@ -15,8 +15,8 @@
 namespace leeway {
 
 struct ConnectionOptions {
-  std::string server;                          // host:port or unix:path
-  std::string name;                            // of this process, for the server's log
+  std::string server;  // host:port or unix:path
+  std::string name;    // of this process, for the server's log
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
   absl::Duration give_up = absl::Seconds(60);  // without a server for so long: an error
 };

@@ -47,7 +47,8 @@ absl::StatusOr<Pem> Load(const TlsFiles& files) {
   LEEWAY_ASSIGN_OR_RETURN(pem.certificate, ReadTextFile(files.certificate));
   LEEWAY_ASSIGN_OR_RETURN(pem.key, ReadTextFile(files.key));
   LEEWAY_ASSIGN_OR_RETURN(const X509Ptr authority, CheckedCertificate(files.ca, pem.ca));
-  LEEWAY_ASSIGN_OR_RETURN(const X509Ptr own, CheckedCertificate(files.certificate, pem.certificate));
+  LEEWAY_ASSIGN_OR_RETURN(const X509Ptr own,
+                          CheckedCertificate(files.certificate, pem.certificate));
   const BioPtr bio(BIO_new_mem_buf(pem.key.data(), static_cast<int>(pem.key.size())));
   const KeyPtr key(PEM_read_bio_PrivateKey(bio.get(), nullptr, nullptr, nullptr));
   if (!key) return absl::InvalidArgumentError(absl::StrCat(files.key, " is not a PEM private key"));
@@ -56,21 +57,20 @@ absl::StatusOr<Pem> Load(const TlsFiles& files) {
                                                    files.certificate, "; give a matching pair"));
   }
   if (X509_verify(own.get(), X509_get0_pubkey(authority.get())) != 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        files.certificate, " was not made by the authority in ", files.ca,
-        "; use certificates of one `leeway certs` directory on both sides"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(files.certificate, " was not made by the authority in ", files.ca,
+                     "; use certificates of one `leeway certs` directory on both sides"));
   }
   return pem;
 }
 
 absl::Status CheckInsecure(absl::string_view address, bool anywhere) {
   if (anywhere || IsLocalAddress(address)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("without TLS only this machine can be reached safely, but the address is ",
-                   address,
-                   "; make certificates with `leeway certs` and give --tls-ca, --tls-cert and "
-                   "--tls-key, or accept with --insecure-anywhere that anybody on the network can "
-                   "read, alter and send reports"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "without TLS only this machine can be reached safely, but the address is ", address,
+      "; make certificates with `leeway certs` and give --tls-ca, --tls-cert and "
+      "--tls-key, or accept with --insecure-anywhere that anybody on the network can "
+      "read, alter and send reports"));
 }
 
 // gRPC 1.51 has no public way to set the lowest version. Without a cipher suite

@@ -91,7 +91,7 @@ absl::StatusOr<std::unique_ptr<Gate>> Gate::WithCertificates(const std::string& 
 absl::Status Gate::RefreshRevoked(absl::Time now) {
   if (revoked_file_.empty() || now < revoked_checked_ + kRecheck) return revoked_state_;
   revoked_checked_ = now;
-  struct stat info{};
+  struct stat info {};
   std::string stamp;
   if (stat(revoked_file_.c_str(), &info) == 0) {
     stamp = absl::StrCat(info.st_ino, " ", info.st_size, " ", info.st_mtim.tv_sec, " ",

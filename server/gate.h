@@ -44,7 +44,7 @@ class Identity {
   std::string name_;
   std::string serial_;
   absl::Time expires_ = absl::InfiniteFuture();
-  bool anyone_ = false;     // may host any client,
+  bool anyone_ = false;      // may host any client,
   uint64_t anyone_cap_ = 0;  // with at most so many examples (0: no cap)
   absl::flat_hash_map<std::string, uint64_t> caps_;
 };

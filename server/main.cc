@@ -138,7 +138,8 @@ absl::Status Serve(const Flags& flags) {
                           Engine::Open({config, flags.state, LogEvent}));
   const std::unique_ptr<grpc::Service> service = MakeService(*engine, std::move(gate));
   int port = 0;
-  const std::unique_ptr<grpc::Server> server = StartServer(flags.listen, credentials, *service, port);
+  const std::unique_ptr<grpc::Server> server =
+      StartServer(flags.listen, credentials, *service, port);
   if (server == nullptr) {
     return absl::UnavailableError(absl::StrCat(
         "cannot listen on ", flags.listen,

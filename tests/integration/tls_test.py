@@ -1,0 +1,189 @@
+"""Only enrolled clients take part: mutual TLS with the real binaries."""
+
+import os
+import shutil
+import stat
+import subprocess
+import time
+import unittest
+
+from leeway_case import TIMEOUT, LeewayCase
+
+CONFIG = """
+seed: 3
+model { linear_regression {} }
+phases { train { rounds: 4 local { step_size: 0.01 steps: 2 } } }
+"""
+
+
+class TlsTest(LeewayCase):
+    def setUp(self):
+        super().setUp()
+        self.data = self.synthetic(clients=3, samples=20, dimension=3)
+        self.config = self.write("c.textproto", CONFIG)
+        self.certs("init", self.path("pki"))
+        self.certs("server", self.path("pki"))
+
+    def certs(self, command, directory, *more, **options):
+        return self.run_program("leeway", "certs", command, directory, *more, **options)
+
+    def flags(self, name, pki="pki", ca=None):
+        return ["--tls-ca", self.path(ca or pki, "ca.crt"),
+                "--tls-cert", self.path(pki, name + ".crt"),
+                "--tls-key", self.path(pki, name + ".key")]
+
+    def serve(self, clients=3):
+        return self.start_server(self.config, clients, "run", *self.flags("server"),
+                                 "--revoked", self.path("pki", "revoked.crl"))
+
+    def client(self, address, name, *folders, give_up=60, **options):
+        return self.run_program("leeway-client", "--server", address, "--give-up", give_up,
+                                *self.flags(name, **options),
+                                *[os.path.join(self.data, f) for f in folders], check=False)
+
+    def s_client(self, address, *more):
+        """OpenSSL's own client; returns what it says."""
+        done = subprocess.run(["openssl", "s_client", "-connect", address, "-alpn", "h2",
+                               "-CAfile", self.path("pki", "ca.crt"), *more], input=b"x\n",
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT)
+        return done.stdout.decode(errors="replace")
+
+    def await_log(self, text):
+        deadline = time.monotonic() + TIMEOUT
+        while text not in self.log("server.log"):
+            self.assertLess(time.monotonic(), deadline, self.log("server.log"))
+            time.sleep(0.02)
+
+    def test_leeway_run_with_tls_gives_the_same_bits(self):
+        self.federate(self.config, self.data, "plain", processes=3)
+        _, text = self.run_program("leeway", "run", self.config, "--data", self.data, "--out",
+                                   self.path("tls"), "--processes", 2, "--tls")
+        self.assertIn("mutual TLS", self.log("tls/logs/server.log"))
+        self.assertEqual(self.show("plain")["rounds"][-1]["model_sha256"],
+                         self.show("tls")["rounds"][-1]["model_sha256"])
+        for folder, _, names in os.walk(self.path("tls", "certs")):
+            for name in names:
+                mode = stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode)
+                self.assertEqual(mode, 0o600 if name.endswith(".key") else 0o644, name)
+
+    def test_who_may_take_part(self):
+        pki = self.path("pki")
+        self.certs("client", pki, "client_000", "--examples", 20)
+        self.certs("client", pki, "client_001", "client_002", "--name", "pair")
+        self.certs("client", pki, "client_000", "--examples", 19, "--name", "small")
+        self.certs("client", pki, "client_000", "--name", "lost")
+        self.certs("revoke", pki, "lost")
+        self.certs("init", self.path("foreign"))
+        self.certs("client", self.path("foreign"), "client_000")
+        server, address = self.serve()
+
+        # Refused by the server, by name, at once.
+        for name, folder, words in [
+            ("pair", "client_000", ["pair", "does not name client 'client_000'"]),
+            ("small", "client_000", ["20 examples", "allows 19"]),
+            ("lost", "client_000", ["'lost' has been revoked"]),
+        ]:
+            code, text = self.client(address, name, folder)
+            self.assertEqual(code, 1, text)
+            for word in words:
+                self.assertIn(word, text)
+        # No handshake: another authority, no certificate, an expired one, an older protocol.
+        shutil.copy(self.path("pki", "ca.crt"), self.path("foreign", "theirs.crt"))
+        code, text = self.client(address, "client_000", "client_000", pki="foreign", ca="pki")
+        self.assertEqual(code, 2, text)
+        self.assertIn("not made by the authority", text)
+        self.assertIn("unknown ca", self.s_client(
+            address, "-cert", self.path("foreign", "client_000.crt"),
+            "-key", self.path("foreign", "client_000.key")))
+        self.assertIn("certificate required", self.s_client(address))
+        self.assertIn("certificate expired", self.s_client(address, *self.expired()))
+        own = ["-cert", self.path("pki", "client_000.crt"), "-key",
+               self.path("pki", "client_000.key")]
+        self.assertIn("Protocol  : TLSv1.3", self.s_client(address, *own))
+        self.assertIn("handshake failure", self.s_client(address, "-tls1_2", *own))
+        # A client that does not trust the server does not talk to it.
+        code, text = self.client(address, "client_000", "client_000", pki="foreign", give_up=1)
+        self.assertEqual(code, 1, text)
+        self.assertIn("of one authority", text)
+        # Without TLS nobody answers either.
+        code, text = self.run_program("leeway-client", "--server", address, "--give-up", 1,
+                                      os.path.join(self.data, "client_000"), check=False)
+        self.assertEqual(code, 1, text)
+
+        # The enrolled succeed right after.
+        enrolled = [
+            self.start("leeway-client", "--server", address, *self.flags("client_000"),
+                       os.path.join(self.data, "client_000")),
+            self.start("leeway-client", "--server", address, *self.flags("pair"),
+                       os.path.join(self.data, "client_001"),
+                       os.path.join(self.data, "client_002")),
+        ]
+        for client in enrolled:
+            self.assertEqual(client.wait(TIMEOUT), 0)
+        self.assertEqual(server.wait(TIMEOUT), 0)
+        self.assertEqual([r["reports"] for r in self.show()["rounds"]], [3] * 4)
+        self.assertNotIn("PRIVATE KEY", self.log("server.log"))
+
+    def expired(self):
+        """A certificate of our authority that ended yesterday, made by OpenSSL."""
+        pki = self.path("pki")
+        run = lambda *a: subprocess.run(["openssl", *a], check=True, cwd=pki,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        run("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+            "-keyout", "old.key", "-out", "old.csr", "-subj", "/CN=old")
+        open(os.path.join(pki, "index.txt"), "w").close()
+        with open(os.path.join(pki, "ca.conf"), "w") as f:
+            f.write("[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\nnew_certs_dir=.\npolicy=p\n"
+                    "rand_serial=yes\n[p]\ncommonName=supplied\n")
+        run("ca", "-batch", "-config", "ca.conf", "-cert", "ca.crt", "-keyfile", "ca.key", "-md",
+            "sha256", "-in", "old.csr", "-out", "old.crt", "-startdate", "20200101000000Z",
+            "-enddate", "20200102000000Z")
+        return ["-cert", self.path("pki", "old.crt"), "-key", self.path("pki", "old.key")]
+
+    def test_a_certificate_revoked_during_the_run_is_refused_from_then_on(self):
+        pki = self.path("pki")
+        for i in range(3):
+            self.certs("client", pki, f"client_00{i}")
+        self.write("c.textproto", CONFIG.replace("rounds: 4", "rounds: 100000") +
+                   "cohort { minimum_reports: 1 deadline_seconds: 2 }")
+        server, address = self.serve()
+        clients = [self.start("leeway-client", "--server", address, *self.flags(f"client_00{i}"),
+                              os.path.join(self.data, f"client_00{i}"), log=f"client{i}.log")
+                   for i in range(3)]
+        self.await_log("client(s), first")
+        self.certs("revoke", pki, "client_001")
+        self.assertEqual(clients[1].wait(TIMEOUT), 1)
+        self.assertIn("'client_001' has been revoked", self.log("client1.log"))
+        self.assertIsNone(server.poll())
+        self.assertIsNone(clients[0].poll())
+
+    def test_without_tls_only_this_machine(self):
+        common = ["--config", self.config, "--state", self.path("s"), "--clients", 3]
+        code, text = self.run_program("leeway-server", *common, "--listen", "0.0.0.0:0",
+                                      check=False)
+        self.assertEqual(code, 2)
+        self.assertIn("--insecure-anywhere", text)
+        code, text = self.run_program("leeway-client", "--server", "192.0.2.1:1",
+                                      os.path.join(self.data, "client_000"), check=False)
+        self.assertEqual(code, 2)
+        self.assertIn("--insecure-anywhere", text)
+
+    def test_the_list_shows_state_and_expiry(self):
+        pki = self.path("pki")
+        self.certs("client", pki, "client_000", "--examples", 20, "--days", 30)
+        self.certs("client", pki, "--any", "--name", "cluster")
+        self.certs("revoke", pki, "cluster")
+        _, text = self.certs("list", pki)
+        self.assertRegex(text, r"client_000 +client +valid +20\d\d-\d\d-\d\d .*at most 20 examples")
+        self.assertRegex(text, r"cluster +client +revoked .* any client")
+        self.assertRegex(text, r"server +server +valid .* localhost 127.0.0.1 ::1")
+        code, text = self.certs("revoke", pki, "nobody", check=False)
+        self.assertEqual(code, 2)
+        self.assertIn("nobody", text)
+        code, text = self.certs("server", pki, check=False)
+        self.assertEqual(code, 2)
+        self.assertIn("--renew", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
