@@ -4,6 +4,7 @@
 #define LEEWAY_CLI_PROGRESS_H_
 
 #include <grpcpp/security/credentials.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <memory>
