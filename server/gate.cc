@@ -72,7 +72,7 @@ Visit::~Visit() {
 
 absl::Status Visit::StillWelcome() const {
   if (!gate_->certificates_) return absl::OkStatus();
-  absl::MutexLock lock(&gate_->mu_);
+  MutexLock lock(&gate_->mu_);
   return gate_->Check(*identity_);
 }
 
@@ -83,7 +83,7 @@ absl::StatusOr<std::unique_ptr<Gate>> Gate::WithCertificates(const std::string& 
   gate->revoked_file_ = revoked;
   LEEWAY_ASSIGN_OR_RETURN(const std::string pem, ReadTextFile(authority_file));
   LEEWAY_ASSIGN_OR_RETURN(gate->authority_, ParseCertificate(pem));
-  absl::MutexLock lock(&gate->mu_);
+  MutexLock lock(&gate->mu_);
   LEEWAY_RETURN_IF_ERROR(gate->RefreshRevoked(absl::Now()));
   return gate;
 }
@@ -139,7 +139,7 @@ absl::StatusOr<Visit> Gate::Enter(const grpc::ServerContextBase& context) {
     }
     key.assign(pems[0].data(), pems[0].size());
   }
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   if (certificates_) {
     if (known_.size() > kMostKnown) known_.clear();
     std::shared_ptr<const Identity>& entry = known_[key];
@@ -164,7 +164,7 @@ absl::StatusOr<Visit> Gate::Enter(const grpc::ServerContextBase& context) {
 }
 
 void Gate::Exit(const std::string& key) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   const auto found = calls_.find(key);
   if (found != calls_.end() && --found->second == 0) calls_.erase(found);
 }

@@ -16,9 +16,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/certificate.h"
+#include "common/mutex.h"
 #include "proto/federation.pb.h"
 
 namespace leeway {
@@ -97,7 +97,7 @@ class Gate {
   X509Ptr authority_;
   std::string revoked_file_;
 
-  absl::Mutex mu_;
+  Mutex mu_;
   absl::flat_hash_map<std::string, int> calls_ ABSL_GUARDED_BY(mu_);
   // By certificate, so that each is taken apart once.
   absl::flat_hash_map<std::string, std::shared_ptr<const Identity>> known_ ABSL_GUARDED_BY(mu_);
