@@ -42,11 +42,16 @@ class TlsTest(LeewayCase):
                                 *[os.path.join(self.data, f) for f in folders], check=False)
 
     def s_client(self, address, *more):
-        """OpenSSL's own client, up to its end or, with -ign_eof, the server's."""
-        done = subprocess.run(["openssl", "s_client", "-connect", address, "-alpn", "h2",
-                               "-CAfile", self.path("pki", "ca.crt"), *more], input=b"x\n",
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT)
-        return done.stdout.decode(errors="replace")
+        """OpenSSL's own client: the bytes that the server sent over TLS, and how it went.
+        gRPC greets whom it lets in, and closes the connection without a word otherwise."""
+        done = subprocess.run(["openssl", "s_client", "-quiet", "-connect", address, "-alpn", "h2",
+                               "-CAfile", self.path("pki", "ca.crt"), *more], input=b"x\n" * 20,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT)
+        return done.stdout, done.stderr.decode(errors="replace")
+
+    def assert_no_handshake(self, address, *more):
+        greeting, text = self.s_client(address, *more)
+        self.assertEqual(greeting, b"", text)
 
     def await_log(self, text):
         deadline = time.monotonic() + TIMEOUT
@@ -92,16 +97,15 @@ class TlsTest(LeewayCase):
         code, text = self.client(address, "client_000", "client_000", pki="foreign", ca="pki")
         self.assertEqual(code, 2, text)
         self.assertIn("not made by the authority", text)
-        self.assertIn("unknown ca", self.s_client(
-            address, "-ign_eof", "-cert", self.path("foreign", "client_000.crt"),
-            "-key", self.path("foreign", "client_000.key")))
-        self.assertIn("certificate required", self.s_client(address, "-ign_eof"))
-        self.assertIn("certificate expired", self.s_client(address, "-ign_eof",
-                                                           *self.expired()))
-        own = ["-cert", self.path("pki", "client_000.crt"), "-key",
-               self.path("pki", "client_000.key")]
-        self.assertIn("New, TLSv1.3", self.s_client(address, *own))
-        self.assertIn("handshake failure", self.s_client(address, "-tls1_2", *own))
+        self.assert_no_handshake(address, "-cert", self.path("foreign", "client_000.crt"),
+                                 "-key", self.path("foreign", "client_000.key"))
+        self.assert_no_handshake(address)
+        self.assert_no_handshake(address, *self.expired())
+        own = ["-cert", self.path("pki", "client_000.crt"),
+               "-key", self.path("pki", "client_000.key")]
+        self.assert_no_handshake(address, "-tls1_2", *own)
+        greeting, text = self.s_client(address, "-tls1_3", *own)
+        self.assertNotEqual(greeting, b"", text)
         # A client that does not trust the server does not talk to it.
         code, text = self.client(address, "client_000", "client_000", pki="foreign", give_up=1)
         self.assertEqual(code, 1, text)
