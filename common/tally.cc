@@ -109,7 +109,10 @@ int FractionBits(double max_update, uint64_t total_weight) {
   return 62 - (std::ilogb(bound) + 1);
 }
 
-Tally::Tally(const TallyShape& shape) : shape_(shape), flat_(shape.flat_size(), 0) {}
+void Tally::Reset(const TallyShape& shape) {
+  shape_ = shape;
+  flat_.assign(shape.flat_size(), 0);
+}
 
 template <typename T>
 absl::Status Tally::Add(size_t group, uint64_t weight, absl::Span<const double> scalars,
@@ -260,19 +263,25 @@ Vector<double> Tally::vector(size_t group, size_t index) const {
 }
 
 Vector<double> Tally::vector(size_t index) const {
-  if (shape_.groups == 1) return vector(0, index);
-  // Integers first: the sum over groups has the bits of an ungrouped tally.
-  std::vector<int64_t> total(shape_.dimension, 0);
-  for (size_t g = 0; g < shape_.groups; ++g) {
-    const int64_t* in = group_begin(g) + 2 + kLimbs * shape_.scalars + index * shape_.dimension;
-    for (size_t i = 0; i < shape_.dimension; ++i) total[i] += in[i];
-  }
-  const double unit = std::ldexp(1.0, -shape_.fraction_bits);
   Vector<double> out(static_cast<Eigen::Index>(shape_.dimension));
-  for (size_t i = 0; i < shape_.dimension; ++i) {
-    out[static_cast<Eigen::Index>(i)] = static_cast<double>(total[i]) * unit;
-  }
+  Read(index, 0, absl::MakeSpan(out.data(), shape_.dimension));
   return out;
+}
+
+void Tally::Read(size_t index, size_t begin, absl::Span<double> out) const {
+  const double unit = std::ldexp(1.0, -shape_.fraction_bits);
+  const size_t first = 2 + kLimbs * shape_.scalars + index * shape_.dimension + begin;
+  if (shape_.groups == 1) {
+    const int64_t* in = flat_.data() + first;
+    for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<double>(in[i]) * unit;
+    return;
+  }
+  // Integers first: the sum over groups has the bits of an ungrouped tally.
+  for (size_t i = 0; i < out.size(); ++i) {
+    int64_t total = 0;
+    for (size_t g = 0; g < shape_.groups; ++g) total += group_begin(g)[first + i];
+    out[i] = static_cast<double>(total) * unit;
+  }
 }
 
 }  // namespace leeway

@@ -44,7 +44,9 @@ class Tally {
  public:
   // An empty tally (all zeros). The default one has no room for anything.
   Tally() = default;
-  explicit Tally(const TallyShape& shape);
+  explicit Tally(const TallyShape& shape) { Reset(shape); }
+  // Empty again, with another shape, in the same memory if it fits.
+  void Reset(const TallyShape& shape);
 
   // Adds one client's report to `group`. T is float or double; `vectors` holds
   // shape.vectors * shape.dimension values. On any error (NaN, Inf, a value
@@ -73,6 +75,8 @@ class Tally {
   double scalar(size_t index) const;
   Vector<double> vector(size_t group, size_t index) const;
   Vector<double> vector(size_t index) const;
+  // out.size() coordinates of that vector over all groups, from `begin` on.
+  void Read(size_t index, size_t begin, absl::Span<double> out) const;
 
  private:
   int64_t* group_begin(size_t group) { return flat_.data() + group * shape_.group_size(); }

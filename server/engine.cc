@@ -131,7 +131,7 @@ absl::Status Engine::Gather() {
     schema = *schema_;
   }
   script_.emplace(options_.config, layout, roster.size(), examples);
-  const std::string models[] = {script_->initial()->file};
+  const ModelPtr models[] = {script_->initial()};
   LEEWAY_RETURN_IF_ERROR(store_->Begin(run_id_, options_.config, schema, roster, models,
                                        ScriptState{script_->Save().SerializeAsString()}));
   MutexLock lock(&reader_mu_);
@@ -227,7 +227,7 @@ void Engine::OpenRound(const RoundPlan& plan, RoundSpec spec) {
     common = open.order;
     {
       MutexLock fold_lock(&fold_mu_);
-      tally_ = Tally(open.shape);
+      tally_.Reset(open.shape);
     }
     open_ = std::move(open);
     progress_.set_phase(plan.record.phase());
@@ -283,17 +283,17 @@ absl::Status Engine::Commit(RoundPlan plan, const Collected& collected, absl::Ti
   commit.record.set_attempts(collected.attempts);
   commit.record.set_seconds(absl::ToDoubleSeconds(absl::Now() - opened));
   commit.accepted = collected.accepted;
-  std::vector<std::string> files;
+  std::vector<ModelPtr> models;
   const bool trained = commit.record.kind() == v1::TRAIN_ROUND;
-  if (trained) files.push_back(script_->current()->file);
+  if (trained) models.push_back(script_->current());
   // An optimum phase that has just ended leaves its model.
   const bool found = commit.record.kind() == v1::OPTIMUM_ROUND && script_->optimum() &&
                      script_->Save().round_in_phase() == 0;
   if (found) {
-    files.push_back(script_->optimum()->file);
+    models.push_back(script_->optimum());
     commit.names.push_back({"optimum", script_->optimum()->sha256});
   }
-  commit.models = files;
+  commit.models = models;
   commit.script.bytes = script_->Save().SerializeAsString();
   LEEWAY_RETURN_IF_ERROR(store_->Commit(commit));
   MutexLock lock(&mu_);

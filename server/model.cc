@@ -1,5 +1,6 @@
 #include "server/model.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "common/digest.h"
@@ -16,6 +17,21 @@ Vector<double> Tail(const ModelLayout& layout, const std::string& file) {
   const size_t bytes = layout.size() * sizeof(T);
   std::memcpy(values.data(), file.data() + file.size() - bytes, bytes);
   return values.template cast<double>();
+}
+
+template <typename T>
+void Change(absl::FunctionRef<void(size_t, absl::Span<double>)> change, size_t size, char* values) {
+  constexpr size_t kBlock = 4096;
+  T narrow[kBlock];
+  double wide[kBlock];
+  for (size_t begin = 0; begin < size; begin += kBlock) {
+    const size_t n = std::min(kBlock, size - begin);
+    std::memcpy(narrow, values + begin * sizeof(T), n * sizeof(T));
+    std::copy(narrow, narrow + n, wide);
+    change(begin, absl::MakeSpan(wide, n));
+    std::transform(wide, wide + n, narrow, [](double x) { return static_cast<T>(x); });
+    std::memcpy(values + begin * sizeof(T), narrow, n * sizeof(T));
+  }
 }
 
 }  // namespace
@@ -38,6 +54,18 @@ absl::StatusOr<ModelPtr> ParseModel(const ModelLayout& layout, std::string file)
   model->file = std::move(file);
   model->sha256 = Sha256Hex(model->file);
   return model;
+}
+
+ModelPtr ChangeModel(const ModelLayout& layout, const Model& model,
+                     absl::FunctionRef<void(size_t begin, absl::Span<double> values)> change) {
+  auto changed = std::make_shared<Model>();
+  changed->file = model.file;
+  const size_t bytes = layout.size() * (layout.float64 ? sizeof(double) : sizeof(float));
+  char* values = changed->file.data() + changed->file.size() - bytes;
+  layout.float64 ? Change<double>(change, layout.size(), values)
+                 : Change<float>(change, layout.size(), values);
+  changed->sha256 = Sha256Hex(changed->file);
+  return changed;
 }
 
 Vector<double> ValuesOf(const ModelLayout& layout, const Model& model) {

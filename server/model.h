@@ -6,7 +6,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/model_layout.h"
 #include "common/vectors.h"
 
@@ -23,6 +25,11 @@ ModelPtr MakeModel(const ModelLayout& layout, const Parameters& parameters);
 ModelPtr MakeModel(const ModelLayout& layout, const Vector<double>& values);
 // Checks the bytes against the layout.
 absl::StatusOr<ModelPtr> ParseModel(const ModelLayout& layout, std::string file);
+
+// A model whose values are changed in place, some at a time, so that no copy in
+// float64 is made: `change` is given the first value's position and the values.
+ModelPtr ChangeModel(const ModelLayout& layout, const Model& model,
+                     absl::FunctionRef<void(size_t begin, absl::Span<double> values)> change);
 
 // The model's values in float64.
 Vector<double> ValuesOf(const ModelLayout& layout, const Model& model);

@@ -8,7 +8,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -33,13 +32,8 @@ namespace leeway {
 // Models to put on the shelf in one transaction, and names to set. Refers to the
 // caller's models and names.
 struct ModelBatch {
-  ModelBatch(absl::Span<const std::string> model_files, const std::vector<NamedModel>& model_names)
-      : models(model_files), names(model_names) {
-    for (const std::string& bytes : models) digests.push_back(Sha256Hex(bytes));
-  }
-  absl::Span<const std::string> models;
+  absl::Span<const ModelPtr> models;
   const std::vector<NamedModel>& names;
-  std::vector<std::string> digests;  // of models
 };
 
 class ModelShelf {
@@ -51,12 +45,12 @@ class ModelShelf {
 
   // Before the transaction: the files that it will refer to.
   absl::Status WriteFiles(const ModelBatch& batch) {
-    for (size_t i = 0; i < batch.models.size(); ++i) {
-      const std::string path = Path(batch.digests[i]);
-      const size_t size = batch.models[i].size();
+    for (const ModelPtr& model : batch.models) {
+      const std::string path = Path(model->sha256);
+      const size_t size = model->file.size();
       std::error_code absent;  // then the size is another
       if (size <= kLargestRow || std::filesystem::file_size(path, absent) == size) continue;
-      LEEWAY_RETURN_IF_ERROR(WriteFile(path, batch.models[i], sync_));
+      LEEWAY_RETURN_IF_ERROR(WriteFile(path, model->file, sync_));
     }
     for (const NamedModel& named : batch.names) LEEWAY_RETURN_IF_ERROR(WriteNamed(named, batch));
     return absl::OkStatus();
@@ -66,10 +60,10 @@ class ModelShelf {
   absl::Status Insert(const ModelBatch& batch) {
     // Replacing gives a model that comes again a new rowid: the newest.
     static constexpr char kInsert[] = "INSERT OR REPLACE INTO models(sha256, bytes) VALUES(?, ?)";
-    for (size_t i = 0; i < batch.models.size(); ++i) {
-      LEEWAY_RETURN_IF_ERROR(batch.models[i].size() <= kLargestRow
-                                 ? db_.Execute(kInsert, batch.digests[i], Blob{batch.models[i]})
-                                 : db_.Execute(kInsert, batch.digests[i], nullptr));
+    for (const ModelPtr& model : batch.models) {
+      LEEWAY_RETURN_IF_ERROR(model->file.size() <= kLargestRow
+                                 ? db_.Execute(kInsert, model->sha256, Blob{model->file})
+                                 : db_.Execute(kInsert, model->sha256, nullptr));
     }
     for (const NamedModel& named : batch.names) {
       LEEWAY_RETURN_IF_ERROR(db_.Execute("INSERT OR REPLACE INTO names(name, sha256) VALUES(?, ?)",
@@ -164,10 +158,8 @@ class ModelShelf {
     if (std::filesystem::exists(by_digest) && LinkFile(by_digest, path, sync_).ok()) {
       return absl::OkStatus();
     }
-    const auto found = std::find(batch.digests.begin(), batch.digests.end(), named.sha256);
-    if (found != batch.digests.end()) {
-      return WriteFile(path, batch.models[static_cast<size_t>(found - batch.digests.begin())],
-                       sync_);
+    for (const ModelPtr& model : batch.models) {
+      if (model->sha256 == named.sha256) return WriteFile(path, model->file, sync_);
     }
     LEEWAY_ASSIGN_OR_RETURN(const std::string bytes, Load(named.sha256));
     return WriteFile(path, bytes, sync_);

@@ -186,15 +186,15 @@ absl::Status Store::SetDurability(v1::Durability durability) {
 
 absl::Status Store::Begin(const std::string& run_id, const v1::RunConfig& config,
                           const v1::DataSchema& schema, const std::vector<StoredClient>& roster,
-                          absl::Span<const std::string> models, const ScriptState& script) {
+                          absl::Span<const ModelPtr> models, const ScriptState& script) {
   if (begun_) {
     return absl::FailedPreconditionError(
         absl::StrCat(directory_, " already holds a run; choose another --state"));
   }
   LEEWAY_RETURN_IF_ERROR(SetDurability(config.durability()));
   std::vector<NamedModel> names;
-  if (!models.empty()) names.push_back({.name = "initial", .sha256 = Sha256Hex(models[0])});
-  const ModelBatch batch(models, names);
+  if (!models.empty()) names.push_back({.name = "initial", .sha256 = models[0]->sha256});
+  const ModelBatch batch{models, names};
   LEEWAY_RETURN_IF_ERROR(models_->WriteFiles(batch));
   std::string text;  // not binary, so that people can read it in sqlite3
   google::protobuf::TextFormat::PrintToString(config, &text);
@@ -220,7 +220,7 @@ absl::Status Store::Begin(const std::string& run_id, const v1::RunConfig& config
 }
 
 absl::Status Store::Commit(const RoundCommit& round) {
-  const ModelBatch batch(round.models, round.names);
+  const ModelBatch batch{round.models, round.names};
   LEEWAY_RETURN_IF_ERROR(models_->WriteFiles(batch));
   const auto work = [&]() -> absl::Status {
     LEEWAY_RETURN_IF_ERROR(InsertRound(*db_, round));
@@ -243,7 +243,7 @@ absl::Status Store::AddEvent(const v1::Event& event) {
 
 absl::Status Store::Finish(v1::RunState state, absl::string_view message,
                            const std::vector<NamedModel>& names) {
-  const ModelBatch batch({}, names);
+  const ModelBatch batch{{}, names};
   LEEWAY_RETURN_IF_ERROR(models_->WriteFiles(batch));
   const auto work = [&]() -> absl::Status {
     LEEWAY_RETURN_IF_ERROR(models_->Insert(batch));

@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "proto/federation.pb.h"
 #include "proto/run.pb.h"
+#include "server/model.h"
 
 namespace leeway {
 
@@ -45,10 +46,10 @@ struct NamedModel {
 // All that one round changes, in one transaction.
 struct RoundCommit {
   v1::RoundRecord record;
-  std::vector<uint32_t> accepted;        // roster indices whose reports counted
-  absl::Span<const std::string> models;  // model files (bytes) to keep, may be empty
-  std::vector<NamedModel> names;         // names to set
-  ScriptState script;                    // state after the round
+  std::vector<uint32_t> accepted;     // roster indices whose reports counted
+  absl::Span<const ModelPtr> models;  // to keep, may be empty
+  std::vector<NamedModel> names;      // names to set
+  ScriptState script;                 // state after the round
   v1::RunState state = v1::RUNNING;
 };
 
@@ -71,7 +72,7 @@ class Store {
   // of `models` gets the name "initial".
   absl::Status Begin(const std::string& run_id, const v1::RunConfig& config,
                      const v1::DataSchema& schema, const std::vector<StoredClient>& roster,
-                     absl::Span<const std::string> models, const ScriptState& script);
+                     absl::Span<const ModelPtr> models, const ScriptState& script);
   // Of models without a name only the last two (or as many as this round has)
   // are kept: name what must stay.
   absl::Status Commit(const RoundCommit& round);

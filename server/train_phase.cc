@@ -32,19 +32,33 @@ class TrainPhase : public PhaseScript {
                               RunContext& run) override {
     const ReportLayout layout(plan.task);
     const v1::ServerOptimizer& server = config_.server();
-    Vector<double> move = tally.vector(static_cast<size_t>(layout.displacement)) /
-                          static_cast<double>(tally.weight());
-    if (server.momentum() > 0) {
-      if (momentum_.size() != 0) move += server.momentum() * momentum_;
-      momentum_ = move;
+    if (server.momentum() > 0 && momentum_.size() == 0) {
+      momentum_ = Vector<double>::Zero(static_cast<Eigen::Index>(run.layout.size()));
     }
-    const Vector<double> next = ValuesOf(run.layout, *run.current) - server.rate() * move;
-    if (!next.allFinite()) {
+    bool finite = true;
+    Vector<double> move;
+    ModelPtr next =
+        ChangeModel(run.layout, *run.current, [&](size_t begin, absl::Span<double> values) {
+          const auto size = static_cast<Eigen::Index>(values.size());
+          move.resize(size);
+          tally.Read(static_cast<size_t>(layout.displacement), begin,
+                     absl::MakeSpan(move.data(), values.size()));
+          move /= static_cast<double>(tally.weight());
+          if (server.momentum() > 0) {
+            auto kept = momentum_.segment(static_cast<Eigen::Index>(begin), size);
+            kept = server.momentum() * kept + move;
+            move = kept;
+          }
+          Eigen::Map<Vector<double>> w(values.data(), size);
+          w -= server.rate() * move;
+          finite = finite && w.allFinite();
+        });
+    if (!finite) {
       return absl::OutOfRangeError(
           absl::StrCat("training diverged in round ", rounds_done,
                        ": the model is no longer finite; lower local.step_size or server.rate"));
     }
-    run.current = MakeModel(run.layout, next);
+    run.current = std::move(next);
     return rounds_done >= config_.rounds();
   }
 

@@ -59,8 +59,9 @@ class StoreTest : public testing::Test {
 
   std::unique_ptr<Store> Begun(const std::string& initial = "initial model") {
     std::unique_ptr<Store> store = Open();
-    const absl::Status begun = store->Begin("run-1", config_, schema_, roster_,
-                                            absl::MakeConstSpan(&initial, 1), {"script 0"});
+    const ModelPtr models[] = {Keep(initial)};
+    const absl::Status begun =
+        store->Begin("run-1", config_, schema_, roster_, models, {"script 0"});
     EXPECT_TRUE(begun.ok()) << begun;
     return store;
   }
@@ -81,12 +82,17 @@ class StoreTest : public testing::Test {
     return record;
   }
 
+  static ModelPtr Keep(const std::string& file) {
+    return std::make_shared<Model>(Model{Sha256Hex(file), file});
+  }
+
   static absl::Status CommitRound(Store& store, uint64_t round, const std::string& model,
                                   std::vector<NamedModel> names = {}) {
     RoundCommit commit;
     commit.record = Record(round, model);
     commit.accepted = {0, 2, 70000};
-    commit.models = absl::MakeConstSpan(&model, 1);
+    const ModelPtr models[] = {Keep(model)};
+    commit.models = models;
     commit.names = std::move(names);
     commit.script.bytes = absl::StrCat("script ", round);
     return store.Commit(commit);
