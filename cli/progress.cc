@@ -250,8 +250,9 @@ Observer::Observer(const std::string& address,
 
 Observer::~Observer() {
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     stopped_ = true;
+    stop_.SignalAll();
     if (call_ != nullptr) call_->TryCancel();
   }
   thread_.join();
@@ -261,15 +262,17 @@ Observer::~Observer() {
 std::vector<v1::Observation> Observer::Take() {
   eventfd_t count = 0;
   eventfd_read(fd_, &count);
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return std::exchange(news_, {});
 }
 
 void Observer::Run() {
   while (true) {
     Follow();
-    absl::MutexLock lock(&mu_);
-    if (mu_.AwaitWithTimeout(absl::Condition(&stopped_), kReconnect)) return;
+    const absl::Time again = absl::Now() + kReconnect;
+    MutexLock lock(&mu_);
+    while (!stopped_ && absl::Now() < again) stop_.WaitWithDeadline(&mu_, again);
+    if (stopped_) return;
   }
 }
 
@@ -278,7 +281,7 @@ void Observer::Follow() {
   // watches the server process itself.
   grpc::ClientContext call;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     if (stopped_) return;
     call_ = &call;
   }
@@ -290,12 +293,12 @@ void Observer::Follow() {
     for (const v1::RoundRecord& record : observation.rounds()) {
       last_round_ = std::max<uint64_t>(last_round_, record.round());
     }
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     news_.push_back(std::move(observation));
     eventfd_write(fd_, 1);
   }
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     call_ = nullptr;
   }
   stream->Finish();

@@ -15,8 +15,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/mutex.h"
 #include "proto/federation.grpc.pb.h"
 #include "proto/federation.pb.h"
 #include "proto/run.pb.h"
@@ -96,7 +96,8 @@ class Observer {
   const int fd_;             // an eventfd
   uint64_t last_round_ = 0;  // only the thread's
 
-  absl::Mutex mu_;
+  Mutex mu_;
+  CondVar stop_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   grpc::ClientContext* call_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::vector<v1::Observation> news_ ABSL_GUARDED_BY(mu_);

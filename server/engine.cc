@@ -38,6 +38,9 @@ Engine::Engine(Options options) : options_(std::move(options)) {
   progress_.set_state(v1::GATHERING);
 }
 
+// The last session's Leave may still be on its way out.
+Engine::~Engine() { MutexLock lock(&mu_); }
+
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Open(Options options) {
   std::unique_ptr<Engine> engine(new Engine(std::move(options)));
   LEEWAY_ASSIGN_OR_RETURN(engine->store_, Store::Open(engine->options_.state_directory));

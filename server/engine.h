@@ -51,6 +51,7 @@ class Engine {
   // Opens the state directory; resumes the run in it if there is one (its config
   // must then be the same).
   static absl::StatusOr<std::unique_ptr<Engine>> Open(Options options);
+  ~Engine();
 
   // The round loop: returns when the run is done, failed or stopped. Stopped
   // (Cancelled) leaves a run that the next process resumes.

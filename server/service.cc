@@ -40,8 +40,14 @@ ByteBuffer Encode(const Message& message) {
 template <typename Reactor>
 class Refusal : public Reactor {
  public:
-  explicit Refusal(const absl::Status& status) { this->Finish(ToGrpc(status)); }
-  void OnDone() override { delete this; }
+  explicit Refusal(const absl::Status& status) {
+    HandOver(this);
+    this->Finish(ToGrpc(status));
+  }
+  void OnDone() override {
+    TakeOver(this);
+    delete this;
+  }
 };
 
 // ---------------------------------------------------------------- Join
@@ -207,6 +213,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
   }
   void OnDone() override {
     TakeOver(this);
+    { MutexLock lock(&mu_); }  // an OnCancel has let go of it
     if (large_) staging_.Return(std::move(large_));
     std::shared_ptr<SubmitStream> self = std::move(self_);  // a waiting grant may hold it too
   }
@@ -350,6 +357,7 @@ class ObserveStream : public grpc::ServerWriteReactor<v1::Observation> {
   }
   void OnDone() override {
     TakeOver(this);
+    { MutexLock lock(&mu_); }  // the last callback has let go of it
     unsubscribe_();
     delete this;
   }
