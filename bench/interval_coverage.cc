@@ -2,7 +2,10 @@
 // is known, probes a random cohort of each, and counts how often the interval that
 // server/measures gives holds the truth. Prints the table of docs/measures.md.
 //
-//   interval_coverage [repetitions [seed]]      (default 1000 1)
+//   interval_coverage [repetitions [seed [seeds]]]      (default 1000 1 1)
+//
+// With several seeds, a row is of all their repetitions, and the last line tells
+// whether the standardised errors of single seeds are spread like normal numbers.
 #include <absl/strings/str_format.h>
 
 #include <algorithm>
@@ -128,23 +131,38 @@ class ErrorCount {
   double squares_ = 0;
 };
 
-// One row of the table; true if it is as it should be.
-bool Row(const Cell& cell, int repetitions, uint64_t seed, uint64_t stream) {
-  Rng rng(seed, stream, 0, Purpose::kTest);
+struct Asked {
+  int repetitions = 1000;
+  uint64_t seed = 1;
+  uint64_t seeds = 1;
+};
+
+// One row of the table; true if it is as it should be. Adds the standardised error
+// of every seed's unbiased mean to `scores`.
+bool Row(const Cell& cell, const Asked& asked, uint64_t stream, std::vector<double>& scores) {
   int covered = 0;
   double length = 0;
   ErrorCount unbiased;
   ErrorCount plain;
-  for (int i = 0; i < repetitions; ++i) {
-    const Federation f = Draw(cell, rng);
-    const v1::DriftAtSteps drift = Probe(cell, f, rng.Next64(), 1);
-    covered += drift.interval_low() <= f.truth && f.truth <= drift.interval_high();
-    length += (drift.interval_high() - drift.interval_low()) / drift.drift_bound() / repetitions;
-    // Errors in units of each federation's own bound.
-    unbiased.Add((drift.unbiased_drift_squared() - f.truth) / f.b.squaredNorm());
-    plain.Add((drift.average_drift_squared() - f.truth) / f.b.squaredNorm());
+  for (uint64_t seed = asked.seed; seed < asked.seed + asked.seeds; ++seed) {
+    Rng rng(seed, stream, 0, Purpose::kTest);
+    ErrorCount own;
+    for (int i = 0; i < asked.repetitions; ++i) {
+      const Federation f = Draw(cell, rng);
+      const v1::DriftAtSteps drift = Probe(cell, f, rng.Next64(), 1);
+      covered += drift.interval_low() <= f.truth && f.truth <= drift.interval_high();
+      length += (drift.interval_high() - drift.interval_low()) / drift.drift_bound();
+      // Errors in units of each federation's own bound.
+      const double error = (drift.unbiased_drift_squared() - f.truth) / f.b.squaredNorm();
+      own.Add(error);
+      unbiased.Add(error);
+      plain.Add((drift.average_drift_squared() - f.truth) / f.b.squaredNorm());
+    }
+    scores.push_back(own.StandardErrors());
   }
-  const double coverage = 100.0 * covered / repetitions;
+  const double all = asked.repetitions * static_cast<double>(asked.seeds);
+  length /= all;
+  const double coverage = 100.0 * covered / all;
   const bool good = coverage >= 94 && (cell.share < 0.5 || coverage <= 97) &&
                     std::abs(unbiased.StandardErrors()) <= 2 &&
                     std::abs(plain.StandardErrors()) > 2;
@@ -155,18 +173,37 @@ bool Row(const Cell& cell, int repetitions, uint64_t seed, uint64_t stream) {
   return good;
 }
 
-int Main(int repetitions, uint64_t seed) {
+// Independent standard normal numbers have a mean square of 1 and are beyond 2 in
+// 4.55 % of cases.
+void PrintScores(const std::vector<double>& scores) {
+  const auto n = static_cast<double>(scores.size());
+  double squares = 0;
+  int beyond = 0;
+  for (const double score : scores) {
+    squares += score * score;
+    beyond += std::abs(score) > 2;
+  }
+  std::cout << absl::StreamFormat(
+      "\nErrors of single seeds, in their standard errors: %d of %d beyond 2 (expected %.1f +- "
+      "%.1f), mean square %.3f (expected 1 +- %.3f)\n",
+      beyond, scores.size(), 0.0455 * n, std::sqrt(0.0455 * 0.9545 * n), squares / n,
+      std::sqrt(2 / n));
+}
+
+int Main(const Asked& asked) {
   std::cout << "| weights | S/M | ρ²/bound | coverage | unbiased: error in its standard errors | "
                "plain: the same | length/bound |\n|---|---|---|---|---|---|---|\n";
   bool good = true;
   uint64_t stream = 0;
+  std::vector<double> scores;
   for (const v1::Weighting weighting : {v1::UNIFORM, v1::EXAMPLES}) {
     for (const double share : {0.0, 0.01, 0.5}) {
       for (const double sampled : {0.05, 0.2, 0.5}) {
-        good &= Row({weighting, sampled, share}, repetitions, seed, ++stream);
+        good &= Row({weighting, sampled, share}, asked, ++stream, scores);
       }
     }
   }
+  if (asked.seeds > 1) PrintScores(scores);
   return good ? 0 : 1;
 }
 
@@ -174,6 +211,9 @@ int Main(int repetitions, uint64_t seed) {
 }  // namespace leeway
 
 int main(int argc, char** argv) {
-  const int repetitions = argc > 1 ? std::atoi(argv[1]) : 1000;
-  return leeway::Main(std::max(repetitions, 2), argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1);
+  leeway::Asked asked;
+  if (argc > 1) asked.repetitions = std::max(std::atoi(argv[1]), 2);
+  if (argc > 2) asked.seed = std::strtoull(argv[2], nullptr, 10);
+  if (argc > 3) asked.seeds = std::max<uint64_t>(std::strtoull(argv[3], nullptr, 10), 1);
+  return leeway::Main(asked);
 }

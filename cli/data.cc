@@ -31,9 +31,12 @@ absl::Status Validate(const SyntheticOptions& options) {
       return absl::InvalidArgumentError(absl::StrCat(flag, " is 0; it must be at least 1"));
     }
   }
-  if (!std::isfinite(options.noise_sd) || options.noise_sd < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--noise-sd is ", options.noise_sd, "; it must be a number of at least 0"));
+  for (const auto& [flag, value] :
+       {std::pair("--noise-sd", options.noise_sd), std::pair("--truth-sd", options.truth_sd)}) {
+    if (!std::isfinite(value) || value < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(flag, " is ", value, "; it must be a number of at least 0"));
+    }
   }
   if (!std::isfinite(options.conflict)) {
     return absl::InvalidArgumentError(
@@ -85,12 +88,12 @@ std::vector<double> CoordinateScales(const SyntheticOptions& options) {
   return scales;
 }
 
-// What generates the targets of a client: w*, or shifted along u by its scale.
+// What generates the targets of a client: w*, or shifted along u = (1, ..., 1)/sqrt d
+// by its scale.
 std::vector<double> ClientTruth(const SyntheticOptions& options, std::vector<double> truth,
-                                const std::vector<double>& direction, double scale_over_mean) {
-  for (size_t j = 0; j < truth.size(); ++j) {
-    truth[j] += options.conflict * scale_over_mean * direction[j];
-  }
+                                double scale_over_mean) {
+  const double shift = options.conflict * scale_over_mean / std::sqrt(options.dimension);
+  for (double& w : truth) w += shift;
   return truth;
 }
 
@@ -107,7 +110,6 @@ absl::Status WriteAll(const SyntheticOptions& options, const fs::path& directory
   LEEWAY_RETURN_IF_ERROR(MakeDirectory(directory));
   const std::vector<double> truth = SyntheticTruth(options);
   LEEWAY_RETURN_IF_ERROR(WriteNpy<double>(directory / "truth.npy", {options.dimension}, truth));
-  const std::vector<double> direction = SyntheticDirection(options);
   std::vector<double> scales;
   for (uint32_t c = 0; c < options.clients; ++c) {
     Rng rng = InputStream(options, SyntheticClientName(c, options.clients));
@@ -117,7 +119,7 @@ absl::Status WriteAll(const SyntheticOptions& options, const fs::path& directory
   for (uint32_t c = 0; c < options.clients; ++c) {
     const std::string name = SyntheticClientName(c, options.clients);
     LEEWAY_RETURN_IF_ERROR(WriteClient(
-        options, ClientTruth(options, truth, direction, scales[c] - mean),
+        options, ClientTruth(options, truth, scales[c] - mean),
         options.identical ? SyntheticClientName(0, options.clients) : name, directory / name));
   }
   return absl::OkStatus();
@@ -128,21 +130,8 @@ absl::Status WriteAll(const SyntheticOptions& options, const fs::path& directory
 std::vector<double> SyntheticTruth(const SyntheticOptions& options) {
   Rng rng(options.seed, 0, 0, Purpose::kSyntheticTruth);
   std::vector<double> truth(options.dimension);
-  for (double& w : truth) w = rng.Normal();
+  for (double& w : truth) w = options.truth_sd * rng.Normal();
   return truth;
-}
-
-std::vector<double> SyntheticDirection(const SyntheticOptions& options) {
-  // The same stream as w*, after it.
-  Rng rng(options.seed, 0, 0, Purpose::kSyntheticTruth);
-  std::vector<double> direction(options.dimension);
-  for (int draw = 0; draw < 2; ++draw) {
-    for (double& u : direction) u = rng.Normal();
-  }
-  const double norm =
-      std::sqrt(std::inner_product(direction.begin(), direction.end(), direction.begin(), 0.0));
-  for (double& u : direction) u /= norm;
-  return direction;
 }
 
 SyntheticClient MakeSyntheticClient(const SyntheticOptions& options,

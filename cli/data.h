@@ -21,10 +21,14 @@ struct SyntheticOptions {
   uint32_t samples = 100;  // per client
   uint32_t dimension = 30;
   double noise_sd = 0.3;
+  // Of w*, per coordinate. With 0, w* = 0 is the model that training starts from, so
+  // that a probe at INITIAL measures at the w* that generates the targets.
+  double truth_sd = 1;
   uint64_t seed = 0;
-  // Client c's targets come from w* + conflict (nu_c - mean nu) u with a unit
-  // vector u: what clients want then depends on their inputs' scale, and so on
-  // their Hessian.
+  // Client c's targets come from w* + conflict (nu_c - mean nu) u: what clients want
+  // then depends on their inputs' scale, and so on their Hessian. u is the unit
+  // vector along (1, ..., 1), the mean input, in which Hessians differ most. Along a
+  // u orthogonal to it, they differ so little that the same clients hardly conflict.
   double conflict = 0;
   // All clients have the same data.
   bool identical = false;
@@ -46,9 +50,6 @@ struct SyntheticClient {
 // The w* that generates the targets. It is not the minimiser of the empirical
 // loss, which is near it.
 std::vector<double> SyntheticTruth(const SyntheticOptions& options);
-
-// The unit vector u of SyntheticOptions::conflict.
-std::vector<double> SyntheticDirection(const SyntheticOptions& options);
 
 // `truth` generates this client's targets.
 SyntheticClient MakeSyntheticClient(const SyntheticOptions& options,

@@ -71,11 +71,16 @@ CLI::App* AddSynthetic(CLI::App& data, SyntheticOptions& options) {
       ->capture_default_str();
   command->add_option("--noise-sd", options.noise_sd, "Standard deviation of the targets' noise")
       ->capture_default_str();
+  command
+      ->add_option("--truth-sd", options.truth_sd,
+                   "Standard deviation of w*; with 0, w* is the model that runs start from")
+      ->capture_default_str();
   command->add_option("--seed", options.seed, "Seed; the inputs do not depend on the noise")
       ->capture_default_str();
   command->add_option("--conflict", options.conflict,
                       "Client optima w* + CONFLICT (nu_c - mean nu) u: they differ with the "
-                      "inputs' scale nu_c, along a unit vector u");
+                      "inputs' scale nu_c, along the mean input u = (1, ..., 1)/sqrt(d), in "
+                      "which Hessians differ most");
   command->add_flag("--identical", options.identical, "All clients have the same data");
   command->add_flag("--equal-hessians", options.equal_hessians,
                     "All clients have the same inputs; their optima are w* + N(0, I)");
@@ -86,6 +91,7 @@ CLI::App* AddSynthetic(CLI::App& data, SyntheticOptions& options) {
       "Examples:\n"
       "  leeway data synthetic --out data/paper\n"
       "  leeway data synthetic --out data/quiet --noise-sd 0.1 --seed 7\n"
+      "  leeway data synthetic --out data/conflict --conflict 0.1\n"
       "  leeway data synthetic --out data/small --clients 8 --samples 50 --dimension 5");
   return command;
 }

@@ -220,6 +220,31 @@ std::string EvidenceTable(const Report& report, const std::string& files) {
       "</p>\n<p class=\"files\"><a href=\"", Text(files), "verdict.csv\">CSV</a></p>\n");
 }
 
+// What the theory asks for and a training does not have: also where the rest of the
+// bound was not measured, a step size that is too long must not go unsaid.
+std::string BrokenConditions(const Report& report) {
+  const v1::ConstantsResult* constants = FindConstants(report.run);
+  std::string html;
+  for (const TrainingCurve& curve : report.training) {
+    std::vector<std::string> broken;
+    if (curve.theory.ok()) {
+      broken = curve.theory->broken;
+    } else if (constants != nullptr) {
+      const v1::RoundRecord& round = curve.rounds.front();
+      broken = {StepSizeProblem(round.step_size(), std::max(1u, round.local_steps()), *constants)};
+    }
+    for (const std::string& reason : broken) {
+      if (reason.empty()) continue;
+      absl::StrAppend(
+          &html,
+          Element("p", "note",
+                  absl::StrCat(curve.name, ": the theory's conditions do not hold: ", reason, ".")),
+          "\n");
+    }
+  }
+  return html;
+}
+
 std::string TheoryTable(const Report& report) {
   std::string rows;
   for (const TrainingCurve& curve : report.training) {
@@ -235,14 +260,15 @@ std::string TheoryTable(const Report& report) {
     absl::StrAppend(&rows, NumberCell(theorem.At(done)),
                     NumberCell(curve.rounds.back().distance_squared()), "</tr>\n");
   }
-  if (rows.empty()) return "";
+  if (rows.empty()) return BrokenConditions(report);
   return absl::StrCat(
       Table({"training", "holds", "αηHμ/2", "‖w₀ − w*‖²", "1: shrunk to", "2: variance", "3: bias",
              "4: 20ρ²/μ²", "bound", "measured"},
             rows, 2),
       "<p class=\"note\">At the model that the last recorded round started from; the bound is the "
       "sum of the terms 1 to 4. Holds: whether the theorem's conditions do. αηHμ/2: the part of "
-      "‖w₀ − w*‖² that term 1 loses in every round.</p>\n");
+      "‖w₀ − w*‖² that term 1 loses in every round.</p>\n",
+      BrokenConditions(report));
 }
 
 bool IsTrouble(const v1::Event& event) {

@@ -21,6 +21,7 @@
 #include "cli/progress.h"
 #include "cli/show.h"
 #include "cli/spawn.h"
+#include "cli/verdict.h"
 #include "common/credentials.h"
 #include "common/status.h"
 #include "server/config.h"
@@ -334,7 +335,7 @@ int Launch::Conclude() {
     view_->Update(rest, absl::Now());
   }
   if (known && run->state == v1::FAILED) {
-    return Fail(absl::StrCat("the run failed: ", run->message));
+    return Fail(absl::StrCat("the run failed: ", run->message, DivergenceText(*run)));
   }
   if (!server_exit_->ok() || !known || run->state != v1::DONE) {
     Fail(absl::StrCat(server_exit_->Report(), known ? "\nThe same command resumes the run." : ""));

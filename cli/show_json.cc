@@ -32,6 +32,7 @@ void WriteProbe(const v1::RoundRecord& probe, JsonWriter& json) {
   json.Field("point", PointKey(probe.point()));
   json.Field("round", probe.round());
   json.Field("step_size", probe.step_size());
+  json.Field("batch_size", probe.batch_size());
   json.Field("clients", probe.reports());
   json.Field("dissimilarity", probe.dissimilarity());
   json.Key("steps").BeginArray();
@@ -59,6 +60,7 @@ void WriteRound(const v1::RoundRecord& round, JsonWriter& json) {
   json.Field("loss", round.loss());
   json.Field("local_steps", round.local_steps());
   json.Field("step_size", round.step_size());
+  json.Field("batch_size", round.batch_size());
   json.Field("server_rate", round.server_rate());
   json.Field("average_drift_squared", measured ? round.drift(0).average_drift_squared() : nan);
   json.Field("drift_bound", measured ? round.drift(0).drift_bound() : nan);

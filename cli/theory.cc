@@ -105,6 +105,13 @@ absl::StatusOr<Theorem2> TheoryOf(const RunSummary& run,
     theorem.notes.push_back(absl::StrFormat("ρ² is an estimate from %d of %d clients",
                                             exact.probe->reports(), run.clients));
   }
+  if (theorem.floor > theorem.initial) {
+    theorem.notes.push_back(
+        absl::StrFormat("the bound says nothing here: its floor 20ρ²/μ² = %.2g is above ‖w₀ − w*‖² "
+                        "= %.2g, for some "
+                        "client's μ is only %.2g",
+                        theorem.floor, theorem.initial, theorem.mu));
+  }
   const double shrink = theorem.alpha * theorem.eta * theorem.h * theorem.mu / 2;
   theorem.rate = std::max(0.0, 1 - shrink);
   if (first.batch_size() > 0) {

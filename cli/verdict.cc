@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,9 @@ namespace {
 constexpr double kRounding = 1e-12;
 // How much of the harmless threshold an unfinished search may leave open.
 constexpr double kOpenPart = 0.1;
+
+// From here on, the floor over what is measured is not worth comparing.
+constexpr double kVacuous = 1e4;
 
 constexpr char kPhasesToAdd[] =
     "phases { constants {} } phases { optimum {} } "
@@ -236,6 +240,20 @@ void WarnOfSteps(const RunSummary& run, Verdict& verdict) {
   }
 }
 
+// A floor that is everywhere far above what is measured bounds nothing of use.
+void WarnOfFloor(const RunSummary& run, Verdict& verdict) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const Evidence& one : verdict.evidence) {
+    if (one.h > 1 && one.floor > 0) least = std::min(least, one.floor / one.distance_squared);
+  }
+  if (least < kVacuous || !std::isfinite(least)) return;
+  const v1::ConstantsResult& constants = *FindConstants(run);
+  verdict.warnings.push_back(absl::StrFormat(
+      "Theorem 2's floor says nothing here: it is at least %.1g times the measured |w_H-w*|², for "
+      "some client's smallest curvature μ = %.2g is tiny beside L = %.3g",
+      least, constants.smallest_client_convexity(), constants.largest_client_smoothness()));
+}
+
 void WarnOfGaps(const RunSummary& run, Verdict& verdict) {
   std::vector<uint32_t> unsettled, unprobed;
   for (const Evidence& one : verdict.evidence) {
@@ -292,18 +310,6 @@ void WarnOfClients(const RunSummary& run, Verdict& verdict) {
   }
 }
 
-// Step sizes at which local steps diverge, if the config has one.
-std::string DivergenceText(const RunSummary& run) {
-  const v1::ConstantsResult* constants = FindConstants(run);
-  double largest = 0;
-  for (const v1::Phase& phase : run.config.phases()) {
-    largest = std::max({largest, phase.probe().step_size(), phase.fixed_point().step_size(),
-                        phase.train().local().step_size()});
-  }
-  if (constants == nullptr || largest * constants->largest_client_smoothness() <= 2) return "";
-  return absl::StrCat("; ", StepSizeProblem(largest, 1, *constants));
-}
-
 absl::Status NoFixedPoint(const RunSummary& run) {
   const auto& phases = run.config.phases();
   const bool asked = std::any_of(phases.begin(), phases.end(),
@@ -353,9 +359,21 @@ absl::StatusOr<Verdict> Judge(const RunSummary& run) {
   }
   verdict.sentence = Sentence(run, verdict);
   WarnOfSteps(run, verdict);
+  WarnOfFloor(run, verdict);
   WarnOfGaps(run, verdict);
   WarnOfClients(run, verdict);
   return verdict;
+}
+
+std::string DivergenceText(const RunSummary& run) {
+  const v1::ConstantsResult* constants = FindConstants(run);
+  double largest = 0;
+  for (const v1::Phase& phase : run.config.phases()) {
+    largest = std::max({largest, phase.probe().step_size(), phase.fixed_point().step_size(),
+                        phase.train().local().step_size()});
+  }
+  if (constants == nullptr || largest * constants->largest_client_smoothness() <= 2) return "";
+  return absl::StrCat("; ", StepSizeProblem(largest, 1, *constants));
 }
 
 const v1::ConstantsResult* FindConstants(const RunSummary& run) {

@@ -60,6 +60,10 @@ struct Verdict {
 // FailedPrecondition, with the remedy, if the run has found no fixed point.
 absl::StatusOr<Verdict> Judge(const RunSummary& run);
 
+// If the config has a step size with which local steps diverge: says so, with the
+// remedy, as the end of a sentence. Else, or if L was not measured, empty.
+std::string DivergenceText(const RunSummary& run);
+
 // The constants that were measured last; null if none were.
 const v1::ConstantsResult* FindConstants(const RunSummary& run);
 

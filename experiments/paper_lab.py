@@ -31,9 +31,10 @@ class Run:
         return self.show["probes"][index]
 
     def drift(self):
-        """h -> (rho squared, Jensen bound), over all probes."""
+        """h -> (rho squared, Jensen bound), over all full-batch probes at w*."""
         return {s["h"]: (s["average_drift_squared"], s["drift_bound"])
-                for p in self.show["probes"] for s in p["steps"]}
+                for p in self.show["probes"] for s in p["steps"]
+                if p["point"] == "optimum" and p["batch_size"] == 0}
 
     def trainings(self):
         """The training phases in order, each a list of rounds."""
@@ -49,9 +50,9 @@ class Run:
 
 
 class Lab:
-    """Makes data and runs, `jobs` at a time, in one folder."""
+    """Makes data and runs in one folder, `jobs` at a time: more than cores, as runs wait a lot."""
 
-    def __init__(self, binaries, folder, jobs=2):
+    def __init__(self, binaries, folder, jobs=4):
         self.binaries, self.folder, self.jobs = binaries, folder, jobs
         self.runs = 0
 

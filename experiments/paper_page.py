@@ -14,7 +14,10 @@ pyplot.rcParams.update({
     "lines.linewidth": 1.4, "lines.markersize": 4, "legend.frameon": False, "legend.fontsize": 9,
     "figure.constrained_layout.use": True,
 })
-COLORS = ["#1f6fb4", "#d1495b", "#2e8b57", "#9c6b1e", "#6a4c93", "#444444"]
+LOG = ("log", "log")
+SEMILOG = ("linear", "log")
+COLORS = ["#1f6fb4", "#d1495b", "#2e8b57", "#9c6b1e", "#6a4c93", "#444444", "#17a2b8", "#e08e0b", "#a83279"]
+GREY = 5
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1f24}
@@ -25,22 +28,32 @@ td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto;dis
 code{background:#f3f4f6;padding:.1rem .3rem;border-radius:3px;font-size:.85rem}
 pre{background:#f3f4f6;padding:.6rem;border-radius:4px;overflow-x:auto;font-size:.8rem}
 .yes{color:#1a7f37;font-weight:600}.no{color:#b3261e;font-weight:600}.scroll{overflow-x:auto}
+caption{text-align:left;font-weight:600;padding:.3rem 0}
 dt{font-weight:600;margin-top:.5rem}dd{margin:0}
 @media print{h2{break-before:page;border:0}body{margin:0;max-width:none}}
 """
 
 
-def chart(panels, path=None):
+def chart(panels):
     """An SVG of panels side by side: (title, x label, y label, scales, series). A series is
-    (label, xs, ys, format). Returns the SVG element."""
+    (label, xs, ys, format, color). A linear y axis of positive values starts at 0. Returns the
+    SVG element."""
     figure, axes = pyplot.subplots(1, len(panels), figsize=(9.4, 3.6), squeeze=False)
-    for axis, (title, xlabel, ylabel, scales, series) in zip(axes[0], panels):
+    for place, (axis, panel) in enumerate(zip(axes[0], panels)):
+        title, xlabel, ylabel, scales, series = panel
         if not series or not any(len(s[1]) for s in series):
             raise ValueError(f"chart '{title}' has no data")
-        for label, xs, ys, form, color in series:
-            axis.plot(xs, ys, form, label=label, color=COLORS[color % len(COLORS)])
+        for k, (label, xs, ys, form, color) in enumerate(series):
+            # The name tells a test which paths are data.
+            axis.plot(xs, ys, form, label=label, color=COLORS[color % len(COLORS)],
+                      gid=f"series_{place}_{k}")
         axis.set(title=title, xlabel=xlabel, ylabel=ylabel, xscale=scales[0], yscale=scales[1])
-        if any(s[0] for s in series):
+        if scales[1] == "linear" and all(y >= 0 for s in series for y in s[2]):
+            axis.set_ylim(bottom=0)
+        labels = sum(1 for s in series if s[0])
+        if labels > 5:  # would cover the curves
+            axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        elif labels:
             axis.legend()
     out = io.StringIO()
     figure.savefig(out, format="svg", metadata={"Date": None})
@@ -72,8 +85,8 @@ class Section:
     def note(self, text):
         self.notes.append(text)
 
-    def table(self, heads, rows):
-        self.tables.append((heads, rows))
+    def table(self, heads, rows, caption=""):
+        self.tables.append((heads, rows, caption))
 
     def chart(self, *panels):
         self.charts.append(chart(panels))
@@ -92,8 +105,8 @@ class Section:
         rows = [[e(w), e(number(m)), mark(a)] for w, m, a in self.checks]
         out.append(table_html(["check", "measured", "agrees"], rows))
         out += [f'<figure class="chart" style="margin:0">{c}</figure>' for c in self.charts]
-        out += [table_html(map(e, h), [[e(number(v)) for v in r] for r in rows])
-                for h, rows in self.tables]
+        out += [table_html(map(e, h), [[e(number(v)) for v in r] for r in rows], e(caption))
+                for h, rows, caption in self.tables]
         out += [f"<p>{e(n)}</p>" for n in self.notes]
         out.append(f"<pre>{e(chr(10).join(self.commands))}</pre>")
         out.append(f"<p><small>{self.seconds:.0f} s</small></p></section>")
@@ -104,10 +117,11 @@ def mark(agrees):
     return '<span class="yes">agrees</span>' if agrees else '<span class="no">disagrees</span>'
 
 
-def table_html(heads, rows):
+def table_html(heads, rows, caption=""):
     head = "".join(f"<th>{h}</th>" for h in heads)
     body = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in rows)
-    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
+    caption = f"<caption>{caption}</caption>" if caption else ""
+    return f'<div class="scroll"><table>{caption}<tr>{head}</tr>{body}</table></div>'
 
 
 def page(sections, summary):

@@ -110,7 +110,8 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
                absl::StrCat("is ", train.server().momentum(), "; give a number in [0, 1)"));
   }
   if (train.start() == v1::Probe::OPTIMUM && !seen.optimum) {
-    return Bad(absl::StrCat(field, ".start"), "is OPTIMUM, but no optimum phase comes before it");
+    return Bad(absl::StrCat(field, ".start"),
+               "is OPTIMUM, but no optimum phase comes before it; add `phases { optimum {} }`");
   }
   return absl::OkStatus();
 }

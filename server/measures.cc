@@ -54,19 +54,29 @@ struct Sums {
   }
 };
 
-// How much further up than down the interval reaches. A squared norm well above
-// its error is even on the scale of the norm: (sqrt v + half / (2 sqrt v))^2 is
-// v + half + half^2 / (4v). Below that the last term fades to nothing at v = 0.
-double Lopsided(double value, double half) {
-  return value > 0 ? std::min(value, half * half / value) / 4 : 0;
+// The variance of a sample's mean along its own direction, from the lengths of its
+// groups' means in that direction.
+double VarianceAlong(const std::vector<double>& lengths, uint64_t sample, uint64_t population) {
+  const auto k = static_cast<double>(lengths.size());
+  double mean = 0;
+  for (const double length : lengths) mean += length / k;
+  double squares = 0;
+  for (const double length : lengths) squares += (length - mean) * (length - mean);
+  const double left_out = 1 - static_cast<double>(sample) / static_cast<double>(population);
+  return left_out * squares / (k * (k - 1));
 }
 
 // The drift squared without the bias of sampling, and its interval. At no time is
-// there more than one group's vector beside the tally.
+// there more than one group's vector beside the tally. The interval reaches further
+// up than down: a norm r known to +-te has a square up to r^2 + 2rte + t^2 e^2,
+// where e^2 is the variance along the mean and r^2 is about e^2 above the unbiased
+// value. Without it, a sample that happens to have little drift in the one
+// direction that matters would get hardly any interval (docs/measures.md, 4).
 void FillUnbiased(const v1::Task& task, const ReportLayout& layout, const Tally& tally,
                   const Population& population, size_t k, v1::DriftAtSteps& drift) {
   double value = drift.average_drift_squared();
   double half = 0;
+  double further_up = 0;
   if (tally.clients() != population.clients) {
     const bool weighted = task.weighting() == v1::EXAMPLES;
     const size_t vector = At(layout.first_drift, k);
@@ -76,20 +86,28 @@ void FillUnbiased(const v1::Task& task, const ReportLayout& layout, const Tally&
     const double unit = factor / task.rule().step_size();
     const Sums all{tally.clients(), factor * factor * tally.scalar(squares),
                    unit * tally.vector(vector)};
-    std::vector<double> without;
+    const double length = all.vector.norm();
+    std::vector<double> without, lengths;
     for (size_t g = 0; g < tally.shape().groups; ++g) {
       if (tally.clients(g) == 0) continue;
+      const Vector<double> group = unit * tally.vector(g, vector);
       const Sums rest{all.clients - tally.clients(g),
-                      all.squares - factor * factor * tally.scalar(g, squares),
-                      all.vector - unit * tally.vector(g, vector)};
+                      all.squares - factor * factor * tally.scalar(g, squares), all.vector - group};
+      lengths.push_back(length > 0 ? group.dot(all.vector) /
+                                         (length * static_cast<double>(tally.clients(g)))
+                                   : 0);
       without.push_back(rest.Unbiased(population.clients));
     }
     value = all.Unbiased(population.clients);
     half = HalfInterval(without, tally.clients(), population.clients);
+    if (lengths.size() > 1) {
+      const double t = StudentQuantile(lengths.size() - 1);
+      further_up = (1 + t * t) * VarianceAlong(lengths, tally.clients(), population.clients);
+    }
   }
   drift.set_unbiased_drift_squared(value);
   drift.set_interval_low(value - half);
-  drift.set_interval_high(value + half + Lopsided(value, half));
+  drift.set_interval_high(value + half + further_up);
 }
 
 // Iterate bias and variance of stochastic steps. The variance is that of

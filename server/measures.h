@@ -35,7 +35,7 @@ double UnbiasedSquaredNorm(double squared_norm_of_sum, double sum_of_squared_nor
 // Half the length of the 95 % interval of an estimate from `sample` of `population`
 // clients, given the same estimate without each one of the sample's random groups:
 // delete-one-group jackknife, finite population, Student's t (docs/measures.md, 4).
-// FillMeasures lets the upper half reach a little further.
+// FillMeasures lets the upper half reach further.
 // NaN with fewer than two groups.
 double HalfInterval(absl::Span<const double> without, uint64_t sample, uint64_t population);
 

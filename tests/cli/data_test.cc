@@ -32,6 +32,11 @@ class SyntheticTest : public testing::Test {
     return MakeSyntheticClient(options_, SyntheticTruth(options_), id);
   }
 
+  // What was written of a client.
+  std::vector<double> File(const std::string& id, const std::string& name) const {
+    return NpyArray::Map(options_.out + "/" + id + "/" + name + ".npy")->As<double>();
+  }
+
   std::string directory_;
   SyntheticOptions options_;
 };
@@ -120,6 +125,84 @@ TEST_F(SyntheticTest, TheDistributionsAreThePapers) {
   EXPECT_NEAR(noise_squared / samples, 0.09, 5 * 0.09 * std::sqrt(2 / samples));
 }
 
+TEST_F(SyntheticTest, ConflictShiftsWhatAClientWantsByItsScaleAlongTheMeanInput) {
+  options_.conflict = 0.4;
+  options_.noise_sd = 0;
+  ASSERT_TRUE(WriteSynthetic(options_).ok());
+  const std::vector<double> truth = SyntheticTruth(options_);
+  double mean = 0;
+  for (uint32_t c = 0; c < 4; ++c) mean += Client(SyntheticClientName(c, 4)).scale / 4;
+  for (uint32_t c = 0; c < 4; ++c) {
+    const std::string id = SyntheticClientName(c, 4);
+    const double shift = 0.4 * (Client(id).scale - mean) / std::sqrt(3.0);
+    const std::vector<double> x = File(id, "train_x");
+    const std::vector<double> y = File(id, "train_y");
+    EXPECT_EQ(x, Client(id).x);  // the same inputs as without conflict
+    for (size_t i = 0; i < y.size(); ++i) {
+      double expected = 0;
+      for (size_t j = 0; j < 3; ++j) expected += (truth[j] + shift) * x[3 * i + j];
+      EXPECT_NEAR(y[i], expected, 1e-12);
+    }
+  }
+}
+
+TEST_F(SyntheticTest, IdenticalClientsHaveTheSameFiles) {
+  options_.identical = true;
+  ASSERT_TRUE(WriteSynthetic(options_).ok());
+  for (uint32_t c = 1; c < 4; ++c) {
+    for (const char* name : {"train_x", "train_y"}) {
+      EXPECT_EQ(File(SyntheticClientName(c, 4), name), File("client_000", name));
+    }
+  }
+}
+
+TEST_F(SyntheticTest, EqualHessiansMeansEqualInputsAndDifferentOptima) {
+  options_.equal_hessians = true;
+  options_.noise_sd = 0;
+  options_.samples = 3;  // as many as inputs: x determines what generated y
+  ASSERT_TRUE(WriteSynthetic(options_).ok());
+  for (uint32_t c = 1; c < 4; ++c) {
+    const std::string id = SyntheticClientName(c, 4);
+    EXPECT_EQ(File(id, "train_x"), File("client_000", "train_x"));
+    EXPECT_NE(File(id, "train_y"), File("client_000", "train_y"));
+  }
+}
+
+TEST_F(SyntheticTest, ConditionSetsTheSpreadOfExpectedHessians) {
+  options_.condition = 100;
+  options_.samples = 20000;
+  const SyntheticClient client = Client("client_000");
+  EXPECT_GE(client.scale, 4);
+  EXPECT_LE(client.scale, 5);
+  std::vector<double> mean(3), square(3);
+  for (size_t i = 0; i < client.x.size(); ++i) {
+    mean[i % 3] += client.x[i] / options_.samples;
+    square[i % 3] += client.x[i] * client.x[i] / options_.samples;
+  }
+  for (size_t j = 0; j < 3; ++j) {
+    // U(-1/2, 1/2) has variance 1/12; squares fall from 1 to 1/100.
+    const double expected =
+        client.scale * client.scale / 12 * std::pow(10, -static_cast<double>(j));
+    EXPECT_NEAR(mean[j], 0, 5 * std::sqrt(expected / options_.samples));
+    EXPECT_NEAR(square[j] / expected, 1, 0.05);
+  }
+}
+
+TEST_F(SyntheticTest, WithoutTruthTheTargetsAreNoise) {
+  const SyntheticClient with = Client("client_000");
+  options_.truth_sd = 0;
+  EXPECT_EQ(SyntheticTruth(options_), std::vector<double>(3, 0));
+  const SyntheticClient without = Client("client_000");
+  EXPECT_EQ(without.x, with.x);
+  options_.truth_sd = 1;
+  const std::vector<double> truth = SyntheticTruth(options_);
+  for (size_t i = 0; i < with.y.size(); ++i) {
+    double expected = without.y[i];
+    for (size_t j = 0; j < 3; ++j) expected += truth[j] * with.x[3 * i + j];
+    EXPECT_NEAR(with.y[i], expected, 1e-12);
+  }
+}
+
 TEST_F(SyntheticTest, AnExistingDirectoryIsRefused) {
   fs::create_directories(options_.out);
   EXPECT_TRUE(WriteSynthetic(options_).ok());  // an empty one is fine
@@ -155,6 +238,21 @@ TEST_F(SyntheticTest, WrongNumbersAreNamed) {
   EXPECT_THAT(refused(wrong), HasSubstr("--noise-sd"));
   wrong.noise_sd = std::nan("");
   EXPECT_THAT(refused(wrong), HasSubstr("--noise-sd"));
+  wrong = options_;
+  wrong.truth_sd = -1;
+  EXPECT_THAT(refused(wrong), HasSubstr("--truth-sd"));
+  wrong = options_;
+  wrong.conflict = std::nan("");
+  EXPECT_THAT(refused(wrong), HasSubstr("--conflict"));
+  wrong.conflict = 0.1;
+  wrong.identical = true;
+  EXPECT_THAT(refused(wrong), HasSubstr("--identical"));
+  wrong = options_;
+  wrong.identical = wrong.equal_hessians = true;
+  EXPECT_THAT(refused(wrong), HasSubstr("choose one"));
+  wrong = options_;
+  wrong.condition = 0.5;
+  EXPECT_THAT(refused(wrong), HasSubstr("--condition"));
   wrong = options_;
   wrong.samples = wrong.dimension = 1u << 20;
   EXPECT_THAT(refused(wrong), HasSubstr("--samples"));

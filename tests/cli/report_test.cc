@@ -103,6 +103,20 @@ TEST(ReportTest, ATheoryWhoseConditionsHoldIsDrawnSolid) {
   EXPECT_THAT(notes, ElementsAre(HasSubstr("conditions do not hold: the server rate α = 1")));
 }
 
+TEST(ReportTest, SaysWhenAStepSizeBreaksTheTheory) {
+  // With all that the bound is made of, and with neither probe nor fixed point.
+  RunSummary bare = OptimumRun();
+  AddConstants(bare);
+  AddTraining(bare, 4, 10, 5);
+  for (RunSummary run : {FullRun(), bare}) {
+    EXPECT_THAT(ReportPage(MakeReport(run), ""), Not(HasSubstr("conditions do not hold")));
+    for (v1::RoundRecord& record : run.records) record.set_step_size(0.06);
+    EXPECT_THAT(ReportPage(MakeReport(run), ""),
+                HasSubstr("H = 10: the theory&#39;s conditions do not hold: the step size 0.06 is "
+                          "above 1/L = 0.05"));
+  }
+}
+
 TEST(ReportTest, PhasesOfTheSameStepsAreToldApart) {
   RunSummary run = FullRun();
   AddTraining(run, 5, 10, 5);

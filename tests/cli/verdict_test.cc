@@ -181,6 +181,19 @@ TEST(VerdictTest, SaysWhenTheStepSizeBreaksTheTheory) {
   EXPECT_THAT(warnings(0.01, 201), HasSubstr("at H = 201 the step size 0.01 is above 1/(μH)"));
 }
 
+TEST(VerdictTest, SaysWhenTheFloorSaysNothing) {
+  RunSummary run = OptimumRun();
+  AddConstants(run, 1e-6);
+  AddProbe(run, {1, 10});
+  AddFixedPoint(run, 1, 0);
+  AddFixedPoint(run, 10, 0.01);
+  // 20 * 1e-6 / 1e-12 beside 1e-6.
+  const absl::StatusOr<Verdict> verdict = Judge(run);
+  EXPECT_THAT(WarningsOf(*verdict), AllOf(HasSubstr("floor says nothing"), HasSubstr("2e+13 times"),
+                                          HasSubstr("μ = 1e-06")));
+  EXPECT_EQ(verdict->finding, Finding::kHarmless);
+}
+
 TEST(VerdictTest, WithoutConstantsThereIsNoFloor) {
   RunSummary run = OptimumRun();
   AddProbe(run, {10});

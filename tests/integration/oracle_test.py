@@ -8,7 +8,7 @@ import numpy as np
 
 from leeway_case import LeewayCase, read_safetensors
 
-STEPS = [1, 2, 5, 10, 20, 50, 100]
+STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]
 ETA = 0.004
 LOCAL_STEPS = 10
 ROUNDS = 25
@@ -52,11 +52,11 @@ def trajectory(x, y, w, eta, steps):
 
 
 class OracleTest(LeewayCase):
-    def check(self, clients_kwargs, rate=1.0, **run_options):
-        directory = self.synthetic(**clients_kwargs)
+    def check(self, clients_kwargs, rate=1.0, name="data", **run_options):
+        directory = self.synthetic(name, **clients_kwargs)
         config = self.write("c.textproto", CONFIG.replace("RATE", str(rate)))
-        self.federate(config, directory, **run_options)
-        result = self.show()
+        self.federate(config, directory, out="run_" + name, **run_options)
+        result = self.show("run_" + name)
         self.assertEqual(result["status"], "done")
         clients = load(directory)
 
@@ -104,6 +104,11 @@ class OracleTest(LeewayCase):
 
     def test_the_papers_problem(self):
         self.check({}, processes=4)
+
+    def test_every_noise_level(self):
+        for noise in (0.1, 0.6, 1):  # the paper's 0.3 is above
+            with self.subTest(noise=noise):
+                self.check({"noise_sd": noise}, name=f"noise_{noise}", processes=1)
 
     def test_another_shape_and_server_rate(self):
         self.check({"clients": 7, "samples": 40, "dimension": 12, "noise_sd": 2, "seed": 9},

@@ -1,0 +1,126 @@
+"""The verdict, its evidence and the report of real runs; and what is said when there is none."""
+
+import json
+import os
+import unittest
+
+import numpy as np
+
+from browser import assert_charts_are_drawn
+from leeway_case import LeewayCase
+from oracle_test import load
+
+START = "seed: 1 model { linear_regression {} } durability: RELAXED "
+MEASURE = START + "phases { constants {} } phases { optimum { tolerance: 1e-12 } } "
+STEPS = [2, 10, 50]
+
+
+class DriftTest(LeewayCase):
+    def drift(self, out="run"):
+        _, text = self.run_program("leeway", "drift", self.path(out), "--json")
+        return json.loads(text)
+
+    def refused(self, result, *words):
+        code, text = result
+        self.assertNotEqual(code, 0, text)
+        for word in words:
+            self.assertIn(word, text)
+
+    def test_the_fixed_point_is_the_closed_form_and_below_the_floor(self):
+        data = self.synthetic(clients=20, samples=200, dimension=6, condition=10, conflict=0.5)
+        phases = "".join(f"phases {{ probe {{ point: OPTIMUM steps: [{h}] }} }} "
+                         f"phases {{ fixed_point {{ steps: [{h}] tolerance: 1e-11 }} }} "
+                         for h in STEPS)
+        self.federate(self.write("c.textproto", MEASURE + phases), data, processes=1)
+        clients = load(data)
+        a = np.array([x.T @ x / len(y) for x, y in clients])
+        b = np.array([x.T @ y / len(y) for x, y in clients])
+        optimum = np.linalg.solve(a.mean(0), b.mean(0))
+        smallest = min(np.linalg.eigvalsh(m)[0] for m in a)
+        one = np.eye(6)
+        evidence = self.drift()["evidence"]
+        self.assertEqual([e["h"] for e in evidence], STEPS)
+        for e in evidence:
+            powers = np.array([np.linalg.matrix_power(one - e["step_size"] * m, e["h"]) for m in a])
+            # Every client contracts towards its own optimum.
+            own = np.array([np.linalg.solve(m, v) for m, v in zip(a, b)])
+            pull = np.mean([(one - p) @ w for p, w in zip(powers, own)], axis=0)
+            rest = np.linalg.solve(one - powers.mean(0), pull)
+            error = rest - optimum
+            self.assertAlmostEqual(e["distance_squared"] / (error @ error), 1, delta=1e-6)
+            self.assertAlmostEqual(e["gap"] / (0.5 * error @ a.mean(0) @ error), 1, delta=1e-6)
+            rho = a.mean(0) @ optimum - b.mean(0) - (optimum - powers.mean(0) @ optimum - pull) / (
+                e["step_size"] * e["h"])
+            self.assertAlmostEqual(e["average_drift_squared"] / (rho @ rho), 1, delta=1e-6)
+            # Constants are rounded to the safe side.
+            floor = 20 * (rho @ rho) / smallest ** 2
+            self.assertGreaterEqual(e["floor"], floor * (1 - 1e-9))
+            self.assertLess(e["floor"], floor * 1.01)
+            self.assertLess(e["distance_squared"], e["floor"])
+
+    def test_every_chart_of_a_report_is_drawn(self):
+        data = self.synthetic(clients=20, samples=40, dimension=4)
+        config = self.write("c.textproto", MEASURE + """
+            phases { probe { point: OPTIMUM steps: [1, 2, 10, 50] } }
+            phases { probe { point: OPTIMUM steps: [2, 10, 50] clients: 10 } }
+            phases { fixed_point { steps: [1, 2, 10, 50] } }
+            phases { train { rounds: 20 local { steps: 10 } server { rate: 0.125 } } }""")
+        self.federate(config, data, processes=1)
+        self.run_program("leeway", "report", self.path("run"))
+        folder = self.path("run", "report")
+        charts = [name for name in os.listdir(folder) if name.endswith(".svg")]
+        self.assertGreaterEqual(len(charts), 6)
+        for name in charts:
+            with open(os.path.join(folder, name[:-3] + "csv")) as f:
+                self.assertGreater(len(f.readlines()), 1, name)
+        assert_charts_are_drawn(self, os.path.join(folder, "report.html"), len(charts))
+
+    def test_a_run_without_an_optimum(self):
+        data = self.synthetic(clients=4, samples=20, dimension=3)
+        for phase in ("probe { point: OPTIMUM step_size: 0.01 steps: [2] }",
+                      "fixed_point { step_size: 0.01 steps: [2] }",
+                      "train { start: OPTIMUM rounds: 2 local { step_size: 0.01 steps: 2 } }"):
+            config = self.write("c.textproto", START + f"phases {{ {phase} }}")
+            self.refused(self.federate(config, data, check=False), "phases[0]", "optimum {}")
+        config = self.write("c.textproto", START
+                            + "phases { train { rounds: 2 local { step_size: 0.01 steps: 2 } } }")
+        self.federate(config, data, processes=1)
+        self.refused(self.run_program("leeway", "drift", self.path("run"), check=False),
+                     "no verdict", "neither the optimum", "optimum {}", "fixed_point")
+        self.run_program("leeway", "report", self.path("run"))  # what there is can be shown
+
+    def test_one_client_has_nobody_to_disagree_with(self):
+        data = self.synthetic(clients=1, samples=20, dimension=3)
+        config = self.write("c.textproto", MEASURE
+                            + "phases { probe { point: OPTIMUM steps: [2, 10] } } "
+                              "phases { fixed_point { steps: [2, 10] } }")
+        _, text = self.federate(config, data)
+        self.assertIn("A single client cannot disagree with itself", text)
+        verdict = self.drift()
+        self.assertEqual(verdict["verdict"], "uncertain")
+        self.assertIsNone(verdict["largest_harmless_h"])
+        self.run_program("leeway", "report", self.path("run"))
+
+    def test_steps_above_two_over_L_diverge_and_the_records_so_far_are_kept(self):
+        data = self.synthetic(clients=12, samples=40, dimension=4)
+        curvature = max(np.linalg.eigvalsh(x.T @ x / len(y))[-1] for x, y in load(data))
+        eta = 2.5 / curvature
+        # With room in max_update for the model to grow over some rounds.
+        config = self.write("c.textproto", "max_update: 1e6 " + MEASURE
+                            + f"phases {{ train {{ rounds: 2000 local {{ step_size: {eta} "
+                              "steps: 10 } } }")
+        self.refused(self.federate(config, data, check=False, processes=1),
+                     "above 2/L", "diverge", "lower it to at most 1/L")
+        shown = self.show()
+        self.assertEqual(shown["status"], "failed")
+        self.assertLess(shown["optimum"]["gradient_norm"], 1e-10)
+        losses = [r["loss"] for r in shown["rounds"]]
+        self.assertGreater(len(losses), 1)
+        self.assertGreater(losses[-1], losses[0])
+        self.run_program("leeway", "report", self.path("run"))
+        with open(self.path("run", "report", "report.html")) as f:
+            self.assertIn("above 2/L", f.read())
+
+
+if __name__ == "__main__":
+    unittest.main()
