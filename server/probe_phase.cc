@@ -8,41 +8,24 @@ namespace {
 
 constexpr uint32_t kGroups = 20;  // of a sampled probe, where the config does not say
 
+// A delete-one-group jackknife wants at least two clients in every group.
+uint32_t Groups(const v1::Probe& probe, uint64_t clients) {
+  const bool sampled = probe.clients() > 0 && probe.clients() < clients;
+  const uint64_t sample = sampled ? probe.clients() : clients;
+  const uint64_t wanted = probe.groups() > 0 ? probe.groups() : sampled ? kGroups : 1;
+  return static_cast<uint32_t>(std::clamp<uint64_t>(sample / 2, 1, wanted));
+}
+
 class ProbePhase : public PhaseScript {
  public:
   explicit ProbePhase(const v1::Probe& config) : config_(config) {}
 
-  RoundPlan Next(const RunContext& run, uint64_t) const override {
-    const uint32_t steps = *config_.steps().rbegin();
-    RoundPlan plan;
-    plan.record.set_kind(v1::PROBE_ROUND);
-    plan.record.set_point(config_.point());
-    v1::LocalRule& rule = *plan.task.mutable_rule();
-    rule.set_step_size(run.StepSize(config_.step_size(), steps));
-    rule.set_steps(steps);
-    rule.set_batch_size(config_.batch_size());
-    plan.task.set_full_step(true);
-    *plan.task.mutable_drift_steps() = config_.steps();
-    plan.task.set_groups(Groups(run.clients));
-    plan.task.set_repeats(config_.repeats());
-    plan.sample = config_.clients();
-    plan.rounds_in_phase = 1;
-    plan.base = run.At(config_.point());
-    return plan;
-  }
+  RoundPlan Next(const RunContext& run, uint64_t) const override { return PlanProbe(config_, run); }
   absl::StatusOr<bool> Absorb(RoundPlan&, const Tally&, uint64_t, RunContext&) override {
     return true;
   }
 
  private:
-  // A delete-one-group jackknife wants at least two clients in every group.
-  uint32_t Groups(uint64_t clients) const {
-    const bool sampled = config_.clients() > 0 && config_.clients() < clients;
-    const uint64_t sample = sampled ? config_.clients() : clients;
-    const uint64_t wanted = config_.groups() > 0 ? config_.groups() : sampled ? kGroups : 1;
-    return static_cast<uint32_t>(std::clamp<uint64_t>(sample / 2, 1, wanted));
-  }
-
   v1::Probe config_;
 };
 
@@ -51,14 +34,7 @@ class EvaluatePhase : public PhaseScript {
   explicit EvaluatePhase(const v1::Evaluate& config) : config_(config) {}
 
   RoundPlan Next(const RunContext& run, uint64_t) const override {
-    RoundPlan plan;
-    plan.record.set_kind(v1::EVALUATE_ROUND);
-    plan.record.set_point(config_.point());
-    plan.task.mutable_rule()->set_step_size(1);
-    plan.task.set_evaluate(true);
-    plan.rounds_in_phase = 1;
-    plan.base = run.At(config_.point());
-    return plan;
+    return PlanEvaluation(config_.point(), run);
   }
   absl::StatusOr<bool> Absorb(RoundPlan&, const Tally&, uint64_t, RunContext&) override {
     return true;
@@ -69,6 +45,36 @@ class EvaluatePhase : public PhaseScript {
 };
 
 }  // namespace
+
+RoundPlan PlanProbe(const v1::Probe& probe, const RunContext& run) {
+  const uint32_t steps = *probe.steps().rbegin();
+  RoundPlan plan;
+  plan.record.set_kind(v1::PROBE_ROUND);
+  plan.record.set_point(probe.point());
+  v1::LocalRule& rule = *plan.task.mutable_rule();
+  rule.set_step_size(run.StepSize(probe.step_size(), steps));
+  rule.set_steps(steps);
+  rule.set_batch_size(probe.batch_size());
+  plan.task.set_full_step(true);
+  *plan.task.mutable_drift_steps() = probe.steps();
+  plan.task.set_groups(Groups(probe, run.clients));
+  plan.task.set_repeats(probe.repeats());
+  plan.sample = probe.clients();
+  plan.rounds_in_phase = 1;
+  plan.base = run.At(probe.point());
+  return plan;
+}
+
+RoundPlan PlanEvaluation(v1::Probe::Point point, const RunContext& run) {
+  RoundPlan plan;
+  plan.record.set_kind(v1::EVALUATE_ROUND);
+  plan.record.set_point(point);
+  plan.task.mutable_rule()->set_step_size(1);
+  plan.task.set_evaluate(true);
+  plan.rounds_in_phase = 1;
+  plan.base = run.At(point);
+  return plan;
+}
 
 std::unique_ptr<PhaseScript> MakeProbePhase(const v1::Probe& config) {
   return std::make_unique<ProbePhase>(config);
