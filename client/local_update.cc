@@ -152,7 +152,9 @@ class Trajectory {
   };
 
   absl::Status Curvature() {
-    if (!task_.hessian() && task_.count() == v1::QUANTITY_UNSPECIFIED) return absl::OkStatus();
+    if (!task_.hessian() && (task_.count() == v1::QUANTITY_UNSPECIFIED || CountsTest())) {
+      return absl::OkStatus();
+    }
     if constexpr (std::is_same_v<T, double>) {
       return ReportCurvature(objective_, task_, layout_, start_, absl::MakeSpan(report_.vectors),
                              absl::MakeSpan(report_.scalars));
@@ -246,6 +248,18 @@ class Trajectory {
     Scalar(layout_.test_examples) = static_cast<double>(result.examples);
     Scalar(layout_.test_loss) = result.loss_sum;
     Scalar(layout_.correct) = static_cast<double>(result.correct);
+    if (!CountsTest() || result.examples == 0) return;  // no test part: above no threshold
+    const double sum = task_.count() == v1::CLIENT_ACCURACY ? static_cast<double>(result.correct)
+                                                            : result.loss_sum;
+    const double quantity = sum / static_cast<double>(result.examples);
+    for (int j = 0; j < task_.thresholds_size(); ++j) {
+      Scalar(layout_.first_count + j) = quantity > task_.thresholds(j) ? 1 : 0;
+    }
+  }
+
+  // Counts by what the client answers on its test part.
+  bool CountsTest() const {
+    return task_.count() == v1::CLIENT_ACCURACY || task_.count() == v1::CLIENT_TEST_LOSS;
   }
 
   double Weight() const { return static_cast<double>(report_.weight); }

@@ -169,6 +169,11 @@ absl::Status CheckPhase(absl::string_view field, const v1::Phase& phase, Seen& s
         return Bad(absl::StrCat(field, ".evaluate.point"),
                    "is OPTIMUM, but no optimum phase comes before it");
       }
+      for (const double percent : phase.evaluate().percentiles()) {
+        if (percent >= 0 && percent <= 100) continue;
+        return Bad(absl::StrCat(field, ".evaluate.percentiles"),
+                   absl::StrCat("has ", percent, "; give numbers from 0 to 100"));
+      }
       return absl::OkStatus();
     case v1::Phase::kConstants:
       seen.constants = true;
