@@ -67,13 +67,18 @@ std::string OptimumText(const RunSummary& run) {
                          rounds.back().loss());
 }
 
+bool WhileTraining(const RunSummary& run, const v1::RoundRecord& record) {
+  const auto phase = static_cast<int>(record.phase());
+  return phase < run.config.phases_size() && run.config.phases(phase).has_train();
+}
+
 std::string ProbeTable(const RunSummary& run, const v1::RoundRecord& probe) {
   // With all clients both measures are the same; with a sample only one is fair.
   const bool sampled =
       std::any_of(probe.drift().begin(), probe.drift().end(), [](const v1::DriftAtSteps& drift) {
         return drift.unbiased_drift_squared() != drift.average_drift_squared();
       });
-  const bool training = run.config.phases(static_cast<int>(probe.phase())).has_train();
+  const bool training = WhileTraining(run, probe);
   std::string text = absl::StrFormat(
       "\nDrift at %s%s (step size %g, %d clients, dissimilarity %.4g)\n\n"
       "       H  %s   Jensen bound    bound / ρ²\n",
@@ -176,7 +181,7 @@ std::vector<v1::RoundRecord> EvaluationsOf(const RunSummary& run) {
 
 std::string WhenText(const RunSummary& run, const v1::RoundRecord& record) {
   const std::string phase = absl::StrCat("phase ", record.phase() + 1);
-  if (!run.config.phases(static_cast<int>(record.phase())).has_train()) return phase;
+  if (!WhileTraining(run, record)) return phase;
   return absl::StrCat("after ", record.round_in_phase(), " rounds of ", phase);
 }
 

@@ -36,6 +36,7 @@ void WriteProbe(const v1::RoundRecord& probe, JsonWriter& json) {
   json.Field("batch_size", probe.batch_size());
   json.Field("step_size", probe.step_size());
   json.Field("clients", probe.reports());
+  json.Field("gradient_norm", probe.gradient_norm());
   json.Field("dissimilarity", probe.dissimilarity());
   json.Key("steps").BeginArray();
   for (const v1::DriftAtSteps& drift : probe.drift()) {
