@@ -162,13 +162,17 @@ class Trajectory {
     return absl::UnimplementedError("curvature is measured for convex models only");
   }
 
-  // Loss and gradient over all examples at the start.
+  // Loss and, where it is asked for or is the first step, gradient over all examples
+  // at the start.
   void Start() {
     gradient_.resize(start_.size());
-    const double loss = objective_.Evaluate(start_, {}, gradient_);
+    const bool needed =
+        layout_.full_step >= 0 || layout_.first_drift >= 0 || plan_.full_batch || !others_.empty();
+    const double loss =
+        needed ? objective_.Evaluate(start_, {}, gradient_) : objective_.Loss(start_, gradient_);
     Scalar(layout_.loss) = loss;
     Scalar(layout_.loss_squared) = loss * loss;
-    full_step_ = step_size_ * gradient_;
+    if (needed) full_step_ = step_size_ * gradient_;
     if (layout_.full_step >= 0) {
       Scalar(layout_.gradient_squared) = gradient_.template cast<double>().squaredNorm();
       Report(layout_.full_step) = full_step_;
