@@ -129,8 +129,8 @@ def heart(study):
     study.run("heart", import_heart(study, "heart-split", "--test-fraction", 0.2), "heart-split")
 
 
-PARTS = {f.__name__: f for f in (heart, fashion, femnist, stackexchange, femnist_iid,
-                                 stackexchange_iid, shakespeare)}
+PARTS = {f.__name__: f for f in (heart, femnist, femnist_iid, stackexchange,
+                                 stackexchange_iid, fashion, shakespeare)}
 
 
 # ---- what came out
