@@ -116,16 +116,15 @@ std::string ConstantsRow(const RunSummary& run) {
 
 std::string EvaluationRows(const RunSummary& run) {
   std::string rows;
-  for (const v1::RoundRecord& round : RecordsOf(run, v1::EVALUATE_ROUND)) {
-    std::string text = absl::StrCat("loss ", ShortNumber(round.loss()));
-    if (round.test_examples() > 0) {
-      absl::StrAppend(&text, ", test loss ", ShortNumber(round.test_loss()));
-      if (std::isfinite(round.accuracy())) {
-        absl::StrAppend(&text, absl::StrFormat(", accuracy %.2f %%", 100 * round.accuracy()));
-      }
-      absl::StrAppend(&text, " on ", round.test_examples(), " test examples");
+  for (const v1::RoundRecord& round : EvaluationsOf(run)) {
+    std::string text = Text(EvaluationText(round));
+    for (const v1::ClientPercentile& one : round.percentiles()) {
+      absl::StrAppend(&text, "<br>",
+                      absl::StrFormat("%.4g %% of clients: accuracy at most %.2f %%, ",
+                                      one.percent(), 100 * one.accuracy()),
+                      "test loss at most ", ShortNumber(one.loss()));
     }
-    rows += Row(absl::StrCat("evaluation, phase ", round.phase() + 1), text);
+    rows += Row(absl::StrCat("evaluation, ", WhenText(run, round)), text);
   }
   return rows;
 }

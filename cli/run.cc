@@ -129,6 +129,7 @@ class Launch {
   Children children_;
   v1::RunConfig config_;
   std::vector<std::string> clients_;
+  std::string evaluator_;  // directory of the central test set, if there is one
   std::optional<RunSummary> stored_;
   std::optional<ProgressView> view_;
   std::optional<Observer> observer_;
@@ -149,6 +150,7 @@ absl::Status Launch::Prepare() {
   }
   LEEWAY_ASSIGN_OR_RETURN(config_, LoadConfig(options_.config));
   LEEWAY_ASSIGN_OR_RETURN(clients_, ClientDirectories(options_.data));
+  evaluator_ = EvaluatorDirectory(options_.data);
   LEEWAY_RETURN_IF_ERROR(CheckClients(config_, clients_.size()));
   LEEWAY_RETURN_IF_ERROR(ProgramBeside(kServer).status());
   LEEWAY_RETURN_IF_ERROR(ProgramBeside("leeway-client").status());
@@ -170,11 +172,11 @@ int Launch::Execute() {
           ? options_.processes
           : DefaultProcesses(clients_.size(), std::thread::hardware_concurrency());
   processes_ = std::min<size_t>(processes, clients_.size());
-  view_->Note(absl::StrCat(stored_.has_value() ? "resuming" : "starting", " ",
-                           config_.name().empty() ? "the run" : config_.name(), ": ",
-                           clients_.size(), " clients in ", processes_,
-                           processes_ == 1 ? " process" : " processes", ", logs in ", options_.out,
-                           "/logs"));
+  view_->Note(absl::StrCat(
+      stored_.has_value() ? "resuming" : "starting", " ",
+      config_.name().empty() ? "the run" : config_.name(), ": ", clients_.size(), " clients",
+      evaluator_.empty() ? "" : " and an evaluator", " in ", processes_,
+      processes_ == 1 ? " process" : " processes", ", logs in ", options_.out, "/logs"));
   if (options_.tls) {
     if (absl::Status status = MakeCertificates(); !status.ok()) return Fail(status.message());
   }
@@ -209,6 +211,9 @@ absl::Status Launch::MakeCertificates() {
     } else {
       for (const std::string& path : shares[i]) {
         client.grants.push_back({fs::path(path).filename(), 0});
+      }
+      if (i == 0 && !evaluator_.empty()) {
+        client.grants.push_back({fs::path(evaluator_).filename(), 0});
       }
     }
     LEEWAY_RETURN_IF_ERROR(Issue(Certificates(), client));
@@ -263,6 +268,8 @@ absl::Status Launch::StartClients(const std::string& address) {
     const std::vector<std::string> tls = TlsFlags(name);
     argv.insert(argv.end(), tls.begin(), tls.end());
     argv.insert(argv.end(), shares[i].begin(), shares[i].end());
+    // Beside clients, so that it has joined when the last of them has.
+    if (i == 0 && !evaluator_.empty()) argv.insert(argv.end(), {"--evaluator", evaluator_});
     const std::string hosted =
         shares[i].size() == 1 ? shares[i][0] : absl::StrCat(shares[i][0], " to ", shares[i].back());
     LEEWAY_RETURN_IF_ERROR(children_.Start(absl::StrCat(name, " (", hosted, ")"), argv, Log(name)));
@@ -396,6 +403,14 @@ absl::StatusOr<std::vector<std::string>> ClientDirectories(const std::string& da
   }
   std::sort(clients.begin(), clients.end());
   return clients;
+}
+
+std::string EvaluatorDirectory(const std::string& data) {
+  const fs::path directory = fs::path(data) / "evaluator";
+  std::error_code error;
+  const bool central =
+      fs::exists(directory / "test_x.npy", error) && !fs::exists(directory / "train_x.npy", error);
+  return central ? directory.string() : "";
 }
 
 uint32_t DefaultProcesses(size_t clients, uint32_t cores) {

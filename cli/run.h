@@ -33,6 +33,10 @@ int RunCommand(const RunOptions& options);
 // The client directories in `data`, sorted: those that hold train_x.npy.
 absl::StatusOr<std::vector<std::string>> ClientDirectories(const std::string& data);
 
+// The directory of the central test set: data/evaluator, if it holds a test part and
+// no training part (with one it is a client like others). Else empty.
+std::string EvaluatorDirectory(const std::string& data);
+
 // One process per client up to 100, then two per core: beyond that more processes
 // only cost memory.
 uint32_t DefaultProcesses(size_t clients, uint32_t cores);

@@ -33,10 +33,22 @@ std::string LocalWork(const v1::LocalRule& rule) {
   return text;
 }
 
+std::string MeasuresText(const v1::Train& train) {
+  std::string text;
+  if (train.has_probe()) {
+    absl::StrAppend(&text, ", probing after ", absl::StrJoin(train.probe_at(), ", "),
+                    " rounds for H = ", absl::StrJoin(train.probe().steps(), ", "));
+  }
+  if (train.evaluate_every() > 0) {
+    absl::StrAppend(&text, ", evaluating every ", train.evaluate_every(), " rounds");
+  }
+  return text;
+}
+
 std::string ConfigText(const RunSummary& run) {
   const v1::RunConfig& config = run.config;
   std::string text = absl::StrCat(
-      "  ", run.clients, " clients, ",
+      "  ", run.clients, " clients, ", run.evaluators > 0 ? "a central evaluator, " : "",
       config.cohort().size() > 0 ? absl::StrCat(config.cohort().size(), " in a training round")
                                  : "all in every round",
       ", ", config.weighting() == v1::EXAMPLES ? "weighted by examples" : "equal weights", ", ",
@@ -55,17 +67,23 @@ std::string OptimumText(const RunSummary& run) {
                          rounds.back().loss());
 }
 
-std::string ProbeTable(const v1::RoundRecord& probe) {
+bool WhileTraining(const RunSummary& run, const v1::RoundRecord& record) {
+  const auto phase = static_cast<int>(record.phase());
+  return phase < run.config.phases_size() && run.config.phases(phase).has_train();
+}
+
+std::string ProbeTable(const RunSummary& run, const v1::RoundRecord& probe) {
   // With all clients both measures are the same; with a sample only one is fair.
   const bool sampled =
       std::any_of(probe.drift().begin(), probe.drift().end(), [](const v1::DriftAtSteps& drift) {
         return drift.unbiased_drift_squared() != drift.average_drift_squared();
       });
+  const bool training = WhileTraining(run, probe);
   std::string text = absl::StrFormat(
-      "\nDrift at %s (step size %g, %d clients, dissimilarity %.4g)\n\n"
+      "\nDrift at %s%s (step size %g, %d clients, dissimilarity %.4g)\n\n"
       "       H  %s   Jensen bound    bound / ρ²\n",
-      PointName(probe.point()), probe.step_size(), probe.reports(), probe.dissimilarity(),
-      sampled ? " ρ², unbiased" : "           ρ²");
+      PointName(probe.point()), training ? " " + WhenText(run, probe) : "", probe.step_size(),
+      probe.reports(), probe.dissimilarity(), sampled ? " ρ², unbiased" : "           ρ²");
   for (const v1::DriftAtSteps& drift : probe.drift()) {
     const double squared = drift.unbiased_drift_squared();
     const bool has_ratio = Drifts(probe, drift) && squared > 0;
@@ -97,17 +115,15 @@ std::string LastRoundsText(const RunSummary& run) {
 
 std::string EvaluationsText(const RunSummary& run) {
   std::string text;
-  for (const v1::RoundRecord& round : RecordsOf(run, v1::EVALUATE_ROUND)) {
-    absl::StrAppendFormat(&text, "\nEvaluation (phase %d): loss %.6g", round.phase() + 1,
-                          round.loss());
-    if (round.test_examples() > 0) {
-      absl::StrAppendFormat(&text, ", test loss %.6g", round.test_loss());
-      if (std::isfinite(round.accuracy())) {
-        absl::StrAppendFormat(&text, ", accuracy %.2f %%", 100 * round.accuracy());
-      }
-      absl::StrAppendFormat(&text, " on %d test examples", round.test_examples());
+  for (const v1::RoundRecord& round : EvaluationsOf(run)) {
+    absl::StrAppend(&text, "\nEvaluation (", WhenText(run, round), "): ", EvaluationText(round),
+                    "\n");
+    if (round.percentiles().empty()) continue;
+    text += "  share of clients at most      accuracy     test loss\n";
+    for (const v1::ClientPercentile& one : round.percentiles()) {
+      absl::StrAppendFormat(&text, "  %23.4g %%  %10.2f %%  %12.6g\n", one.percent(),
+                            100 * one.accuracy(), one.loss());
     }
-    text += "\n";
   }
   return text;
 }
@@ -124,7 +140,7 @@ Answer AnswerOf(const RunSummary& run) {
   Answer answer;
   if (verdict.ok()) answer.verdict = absl::StrCat("\nVerdict: ", VerdictText(*verdict));
   for (const v1::RoundRecord& probe : RecordsOf(run, v1::PROBE_ROUND)) {
-    answer.probes += ProbeTable(probe);
+    answer.probes += ProbeTable(run, probe);
     if (!verdict.ok()) absl::StrAppend(&answer.probes, "\n", Conclusion(probe), "\n");
   }
   return answer;
@@ -148,6 +164,38 @@ std::vector<v1::RoundRecord> RecordsOf(const RunSummary& run, v1::RoundKind kind
     if (record.kind() == kind) records.push_back(record);
   }
   return records;
+}
+
+std::vector<v1::RoundRecord> EvaluationsOf(const RunSummary& run) {
+  std::vector<v1::RoundRecord> evaluations;
+  for (const v1::RoundRecord& record : RecordsOf(run, v1::EVALUATE_ROUND)) {
+    // Rounds that follow one another at the same model of a phase are one evaluation.
+    const bool again = !evaluations.empty() && evaluations.back().phase() == record.phase() &&
+                       evaluations.back().round() + 1 == record.round() &&
+                       evaluations.back().base_sha256() == record.base_sha256();
+    if (again) evaluations.pop_back();
+    evaluations.push_back(record);
+  }
+  return evaluations;
+}
+
+std::string WhenText(const RunSummary& run, const v1::RoundRecord& record) {
+  const std::string phase = absl::StrCat("phase ", record.phase() + 1);
+  if (!WhileTraining(run, record)) return phase;
+  return absl::StrCat("after ", record.round_in_phase(), " rounds of ", phase);
+}
+
+std::string EvaluationText(const v1::RoundRecord& round) {
+  std::vector<std::string> parts;
+  const auto add = [&parts](const char* name, double loss, double accuracy, uint64_t examples) {
+    if (examples == 0) return;
+    std::string text = absl::StrFormat("%sloss %.6g", name, loss);
+    if (std::isfinite(accuracy)) absl::StrAppendFormat(&text, ", accuracy %.2f %%", 100 * accuracy);
+    parts.push_back(absl::StrCat(text, " on ", examples, " examples"));
+  };
+  add("test ", round.test_loss(), round.accuracy(), round.test_examples());
+  add("central test ", round.central_loss(), round.central_accuracy(), round.central_examples());
+  return parts.empty() ? "no client has a test part" : absl::StrJoin(parts, "; ");
 }
 
 bool Drifts(const v1::RoundRecord& probe, const v1::DriftAtSteps& drift) {
@@ -176,7 +224,7 @@ std::string PhaseText(const v1::Phase& phase) {
                           " for H = ", absl::StrJoin(phase.probe().steps(), ", "));
     case v1::Phase::kTrain:
       return absl::StrCat("train ", phase.train().rounds(), " rounds of FedAvg (",
-                          LocalWork(phase.train().local()), ")");
+                          LocalWork(phase.train().local()), ")", MeasuresText(phase.train()));
     case v1::Phase::kEvaluate:
       return absl::StrCat("evaluate ", PointName(phase.evaluate().point()));
     case v1::Phase::kConstants:
@@ -218,7 +266,7 @@ absl::StatusOr<RunSummary> LoadRun(const std::string& directory) {
   LEEWAY_ASSIGN_OR_RETURN(run.message, store.Message());
   LEEWAY_ASSIGN_OR_RETURN(run.config, store.Config());
   LEEWAY_ASSIGN_OR_RETURN(const std::vector<StoredClient> roster, store.Roster());
-  run.clients = roster.size();
+  for (const StoredClient& client : roster) ++(client.examples > 0 ? run.clients : run.evaluators);
   LEEWAY_ASSIGN_OR_RETURN(run.records, store.RoundsAfter(0));
   LEEWAY_ASSIGN_OR_RETURN(run.names, store.NamedModels());
   LEEWAY_ASSIGN_OR_RETURN(run.events, store.EventsAfter(0));

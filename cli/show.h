@@ -23,7 +23,8 @@ struct RunSummary {
   v1::RunState state = v1::GATHERING;
   std::string message;  // why it failed
   v1::RunConfig config;
-  uint64_t clients = 0;
+  uint64_t clients = 0;     // without evaluators
+  uint64_t evaluators = 0;  // central test sets
   std::vector<v1::RoundRecord> records;
   std::vector<NamedModel> names;
   std::vector<v1::Event> events;
@@ -46,6 +47,13 @@ std::string ModelKind(const v1::Model& model);
 std::string PhaseText(const v1::Phase& phase);
 
 std::vector<v1::RoundRecord> RecordsOf(const RunSummary& run, v1::RoundKind kind);
+
+// The evaluations, of those that took several rounds (percentiles) the last.
+std::vector<v1::RoundRecord> EvaluationsOf(const RunSummary& run);
+// "after 50 rounds of phase 2", "phase 3".
+std::string WhenText(const RunSummary& run, const v1::RoundRecord& record);
+// "test loss 0.5, accuracy 81.20 % on 400 test examples; ...", with what was measured.
+std::string EvaluationText(const v1::RoundRecord& round);
 
 // False if what was measured is rounding: with one full-batch step there is no
 // drift at all.

@@ -31,9 +31,13 @@ void WriteProbe(const v1::RoundRecord& probe, JsonWriter& json) {
   json.BeginObject();
   json.Field("point", PointKey(probe.point()));
   json.Field("round", probe.round());
+  json.Field("phase", probe.phase());
+  json.Field("round_in_phase", probe.round_in_phase());
+  json.Field("batch_size", probe.batch_size());
   json.Field("step_size", probe.step_size());
   json.Field("batch_size", probe.batch_size());
   json.Field("clients", probe.reports());
+  json.Field("gradient_norm", probe.gradient_norm());
   json.Field("dissimilarity", probe.dissimilarity());
   json.Key("steps").BeginArray();
   for (const v1::DriftAtSteps& drift : probe.drift()) {
@@ -110,11 +114,24 @@ void WriteEvaluation(const v1::RoundRecord& round, JsonWriter& json) {
   json.BeginObject();
   json.Field("round", round.round());
   json.Field("phase", round.phase());
+  json.Field("round_in_phase", round.round_in_phase());
   json.Field("loss", round.loss());
   json.Field("loss_standard_error", round.loss_standard_error());
   json.Field("test_loss", round.test_loss());
   json.Field("accuracy", round.accuracy());
   json.Field("test_examples", round.test_examples());
+  json.Field("central_loss", round.central_loss());
+  json.Field("central_accuracy", round.central_accuracy());
+  json.Field("central_examples", round.central_examples());
+  json.Key("percentiles").BeginArray();
+  for (const v1::ClientPercentile& one : round.percentiles()) {
+    json.BeginObject();
+    json.Field("percent", one.percent());
+    json.Field("accuracy", one.accuracy());
+    json.Field("loss", one.loss());
+    json.EndObject();
+  }
+  json.EndArray();
   json.Field("reports", round.reports());
   json.EndObject();
 }
@@ -144,7 +161,7 @@ std::string RunJson(const RunSummary& run) {
   WriteFixedPoints(run, json);
   WriteAll("probes", RecordsOf(run, v1::PROBE_ROUND), WriteProbe, json);
   WriteAll("rounds", RecordsOf(run, v1::TRAIN_ROUND), WriteRound, json);
-  WriteAll("evaluations", RecordsOf(run, v1::EVALUATE_ROUND), WriteEvaluation, json);
+  WriteAll("evaluations", EvaluationsOf(run), WriteEvaluation, json);
   json.Field("events", uint64_t{run.events.size()});
   const std::string final_model = run.ModelPath("final");
   if (final_model.empty()) {

@@ -1,11 +1,14 @@
 #include "client/convex_models.h"
 
 #include <Eigen/Core>
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/networks/gemm.h"
+#include "client/npy_values.h"
 #include "common/status.h"
 
 namespace leeway {
@@ -14,18 +17,6 @@ namespace {
 using Index = Eigen::Index;
 using Rows = absl::Span<const uint32_t>;
 using View = Eigen::Map<const Matrix<double>>;
-
-Matrix<double> Inputs(const DataPart& part) {
-  const std::vector<double> values = part.x.As<double>();
-  const Index rows = static_cast<Index>(part.examples());
-  const Index features = rows == 0 ? 0 : static_cast<Index>(values.size()) / rows;
-  return View(values.data(), rows, features);
-}
-
-Vector<double> Targets(const DataPart& part) {
-  const std::vector<double> values = part.y.As<double>();
-  return Eigen::Map<const Vector<double>>(values.data(), static_cast<Index>(values.size()));
-}
 
 // Scratch space that only grows, so that the last, smaller batch of a pass does
 // not free what the next one needs. Eigen's own storage, hence aligned: where
@@ -42,20 +33,60 @@ class Scratch {
   Vector<double> storage_;
 };
 
-// The inputs of `rows`, or of all examples if empty.
-View Gather(const Matrix<double>& x, Rows rows, Scratch& scratch) {
-  if (rows.empty()) return {x.data(), x.rows(), x.cols()};
-  Eigen::Map<Matrix<double>> batch = scratch.Shaped(static_cast<Index>(rows.size()), x.cols());
-  for (size_t i = 0; i < rows.size(); ++i) {
-    batch.row(static_cast<Index>(i)) = x.row(static_cast<Index>(rows[i]));
+// The inputs of one part, one row per example. Doubles are used where the file is
+// mapped; other types are converted, some rows at a time, when they are needed.
+class Inputs {
+ public:
+  Inputs() = default;
+  explicit Inputs(const DataPart& part)
+      : x_(part.x),
+        rows_(static_cast<Index>(part.examples())),
+        cols_(rows_ == 0 ? 0 : static_cast<Index>(part.x.size()) / rows_),
+        // Where vector instructions start, and with it rounding, must not depend on
+        // the file's header.
+        mapped_(part.x.type() == NpyType::kFloat64 &&
+                reinterpret_cast<uintptr_t>(part.x.data()) % kAlignment == 0) {}
+
+  Index rows() const { return rows_; }
+  Index cols() const { return cols_; }
+  // Examples `first` .. `first + count - 1` of `rows`, or of all if it is empty.
+  View Some(Rows rows, Index first, Index count, Scratch& scratch) const {
+    if (rows.empty() && mapped_) {
+      return {reinterpret_cast<const double*>(x_.data()) + first * cols_, count, cols_};
+    }
+    Eigen::Map<Matrix<double>> out = scratch.Shaped(count, cols_);
+    if (rows.empty()) CopyValues(x_, first * cols_, count * cols_, out.data());
+    for (Index i = 0; !rows.empty() && i < count; ++i) {
+      const auto row = static_cast<Index>(rows[static_cast<size_t>(first + i)]);
+      CopyValues(x_, row * cols_, cols_, out.data() + i * cols_);
+    }
+    return {out.data(), count, cols_};
   }
-  return {batch.data(), batch.rows(), batch.cols()};
+
+ private:
+  static constexpr size_t kAlignment = 64;
+  NpyArray x_;
+  Index rows_ = 0;
+  Index cols_ = 0;
+  bool mapped_ = false;
+};
+
+Vector<double> Targets(const DataPart& part) {
+  const std::vector<double> values = part.y.As<double>();
+  return Eigen::Map<const Vector<double>>(values.data(), static_cast<Index>(values.size()));
 }
+
+// Number of examples that `rows` stands for.
+Index Count(Rows rows, const Inputs& x) {
+  return rows.empty() ? x.rows() : static_cast<Index>(rows.size());
+}
+
+View All(const Inputs& x, Scratch& scratch) { return x.Some({}, 0, x.rows(), scratch); }
 
 class LinearRegression final : public Objective<double> {
  public:
   LinearRegression(const v1::LinearRegression& model, const Dataset& data)
-      : l2_(model.l2()), x_(Inputs(data.train)), y_(Targets(data.train)) {
+      : l2_(model.l2()), x_(data.train), y_(Targets(data.train)) {
     if (!data.test) return;
     test_x_ = Inputs(*data.test);
     test_y_ = Targets(*data.test);
@@ -64,7 +95,7 @@ class LinearRegression final : public Objective<double> {
   uint64_t examples() const override { return static_cast<uint64_t>(x_.rows()); }
 
   double Evaluate(ConstVectorRef<double> w, Rows rows, VectorRef<double> gradient) override {
-    const View x = Gather(x_, rows, batch_);
+    const View x = x_.Some(rows, 0, Count(rows, x_), batch_);
     const double count = static_cast<double>(x.rows());
     const Eigen::Map<Vector<double>> residual = Residual(x, w, rows);
     // From residuals: w'Aw - 2b'w + y'y would cancel near the optimum.
@@ -79,7 +110,7 @@ class LinearRegression final : public Objective<double> {
 
   void FullGradient(ConstVectorRef<double> w, VectorRef<double> gradient) override {
     if (UsesGram()) return GramGradient(w, gradient);
-    const View x = Gather(x_, {}, batch_);
+    const View x = All(x_, batch_);
     ResidualGradient(x, Residual(x, w, {}), w, gradient);
   }
 
@@ -90,7 +121,7 @@ class LinearRegression final : public Objective<double> {
     result.examples = static_cast<uint64_t>(test_x_.rows());
     if (result.examples == 0) return result;
     Eigen::Map<Vector<double>> residual = residual_.Column(test_x_.rows());
-    residual.noalias() = test_x_ * w;
+    residual.noalias() = All(test_x_, batch_) * w;
     residual -= test_y_;
     result.loss_sum = 0.5 * residual.squaredNorm();
     return result;
@@ -104,10 +135,11 @@ class LinearRegression final : public Objective<double> {
   void GramGradient(const ConstVectorRef<double>& w, VectorRef<double>& gradient) {
     if (gram_.size() == 0) {
       const double count = static_cast<double>(x_.rows());
-      gram_.noalias() = x_.transpose() * x_;
+      const View x = All(x_, batch_);
+      gram_.noalias() = x.transpose() * x;
       gram_ /= count;
       gram_.diagonal().array() += l2_;
-      moment_.noalias() = x_.transpose() * y_;
+      moment_.noalias() = x.transpose() * y_;
       moment_ /= count;
     }
     gradient.noalias() = gram_ * w;
@@ -133,9 +165,9 @@ class LinearRegression final : public Objective<double> {
   }
 
   const double l2_;
-  const Matrix<double> x_;
+  const Inputs x_;
   const Vector<double> y_;
-  Matrix<double> test_x_;
+  Inputs test_x_;
   Vector<double> test_y_;
 
   Matrix<double> gram_;    // X'X/n + l2 I, made when first needed
@@ -169,7 +201,7 @@ class SoftmaxRegression final : public Objective<double> {
                     std::vector<Index> labels, std::vector<Index> test_labels)
       : l2_(model.l2()),
         classes_(static_cast<Index>(model.classes())),
-        x_(Inputs(data.train)),
+        x_(data.train),
         labels_(std::move(labels)),
         test_labels_(std::move(test_labels)) {
     if (data.test) test_x_ = Inputs(*data.test);
@@ -178,22 +210,29 @@ class SoftmaxRegression final : public Objective<double> {
   uint64_t examples() const override { return static_cast<uint64_t>(x_.rows()); }
 
   double Evaluate(ConstVectorRef<double> w, Rows rows, VectorRef<double> gradient) override {
-    const View x = Gather(x_, rows, batch_);
-    const double count = static_cast<double>(x.rows());
-    picked_.clear();
-    for (uint32_t row : rows) picked_.push_back(labels_[row]);
-    const std::vector<Index>& labels = rows.empty() ? labels_ : picked_;
-
-    Eigen::Map<Matrix<double>> errors = logits_.Shaped(x.rows(), classes_);
-    Logits(x, w, errors);
-    double loss = CrossEntropy(labels, errors) / count;
-    // From probabilities to the gradient of the mean loss in the logits.
-    for (Index i = 0; i < errors.rows(); ++i) errors(i, labels[static_cast<size_t>(i)]) -= 1;
-    errors /= count;
-
-    Eigen::Map<Matrix<double>>(gradient.data(), classes_, x.cols()).noalias() =
-        errors.transpose() * x;
-    gradient.tail(classes_) = errors.colwise().sum().transpose();
+    const Index count = Count(rows, x_);
+    double loss = 0;
+    gradient.setZero();
+    for (Index first = 0; first < count; first += BlockRows()) {
+      const Index size = std::min(BlockRows(), count - first);
+      const View x = x_.Some(rows, first, size, batch_);
+      picked_.resize(static_cast<size_t>(size));
+      for (size_t i = 0; i < picked_.size(); ++i) {
+        const size_t at = static_cast<size_t>(first) + i;
+        picked_[i] = labels_[rows.empty() ? at : rows[at]];
+      }
+      Eigen::Map<Matrix<double>> errors = Logits(x, w);
+      loss += CrossEntropy(picked_, errors);
+      // From probabilities to the gradient of the mean loss in the logits.
+      for (Index i = 0; i < size; ++i) errors(i, picked_[static_cast<size_t>(i)]) -= 1;
+      errors /= static_cast<double>(count);
+      networks::MultiplyTransposedA<double>(
+          networks::View(std::as_const(errors).data(), size, classes_),
+          networks::View(x.data(), size, x.cols()),
+          networks::View(gradient.data(), classes_, x.cols()), networks::Write::kAdd);
+      gradient.tail(classes_) += errors.colwise().sum().transpose();
+    }
+    loss /= static_cast<double>(count);
     if (l2_ != 0) {
       loss += 0.5 * l2_ * w.squaredNorm();
       gradient += l2_ * w;
@@ -204,24 +243,32 @@ class SoftmaxRegression final : public Objective<double> {
   TestResult Test(ConstVectorRef<double> w) override {
     TestResult result;
     result.examples = static_cast<uint64_t>(test_x_.rows());
-    if (result.examples == 0) return result;
-    const View x = Gather(test_x_, {}, batch_);
-    Eigen::Map<Matrix<double>> logits = logits_.Shaped(x.rows(), classes_);
-    Logits(x, w, logits);
-    for (Index i = 0; i < x.rows(); ++i) {
-      Index answer;
-      logits.row(i).maxCoeff(&answer);
-      result.correct += answer == test_labels_[static_cast<size_t>(i)] ? 1 : 0;
+    for (Index first = 0; first < test_x_.rows(); first += BlockRows()) {
+      const Index size = std::min(BlockRows(), test_x_.rows() - first);
+      Eigen::Map<Matrix<double>> logits = Logits(test_x_.Some({}, first, size, batch_), w);
+      picked_.assign(test_labels_.begin() + first, test_labels_.begin() + first + size);
+      for (Index i = 0; i < size; ++i) {
+        Index answer;
+        logits.row(i).maxCoeff(&answer);
+        result.correct += answer == picked_[static_cast<size_t>(i)] ? 1 : 0;
+      }
+      result.loss_sum += CrossEntropy(picked_, logits);
     }
-    result.loss_sum = CrossEntropy(test_labels_, logits);
     return result;
   }
 
  private:
-  void Logits(const View& x, const ConstVectorRef<double>& w, Eigen::Map<Matrix<double>>& logits) {
-    const View weight(w.data(), classes_, x.cols());
-    logits.noalias() = x * weight.transpose();
-    logits.rowwise() += w.tail(classes_).transpose();
+  // Examples at a time: their inputs (half a megabyte) stay in the cache from the
+  // logits to the gradient, and memory does not grow with the data.
+  Index BlockRows() const { return std::clamp<Index>(65536 / x_.cols(), 16, 256); }
+
+  Eigen::Map<Matrix<double>> Logits(const View& x, const ConstVectorRef<double>& w) {
+    Eigen::Map<Matrix<double>> logits = logits_.Shaped(x.rows(), classes_);
+    logits.rowwise() = w.tail(classes_).transpose();
+    networks::MultiplyTransposedB<double>(
+        networks::View(x.data(), x.rows(), x.cols()), networks::View(w.data(), classes_, x.cols()),
+        networks::View(logits.data(), x.rows(), classes_), networks::Write::kAdd);
+    return logits;
   }
 
   // Summed cross-entropy; turns logits into probabilities in place. The largest
@@ -241,10 +288,10 @@ class SoftmaxRegression final : public Objective<double> {
 
   const double l2_;
   const Index classes_;
-  const Matrix<double> x_;
+  const Inputs x_;
   const std::vector<Index> labels_;
   const std::vector<Index> test_labels_;
-  Matrix<double> test_x_;
+  Inputs test_x_;
 
   Scratch batch_;
   Scratch logits_;
@@ -261,8 +308,9 @@ absl::StatusOr<std::unique_ptr<Objective<double>>> MakeLinearRegression(
 
 absl::StatusOr<std::unique_ptr<Objective<double>>> MakeSoftmaxRegression(
     const v1::SoftmaxRegression& model, const Dataset& data) {
-  LEEWAY_ASSIGN_OR_RETURN(std::vector<Index> labels,
-                          Labels(data.train, model.classes(), "train_y.npy"));
+  LEEWAY_ASSIGN_OR_RETURN(
+      std::vector<Index> labels,
+      Labels(data.train, model.classes(), absl::StrCat(data.train_name(), "_y.npy")));
   std::vector<Index> test_labels;
   if (data.test) {
     LEEWAY_ASSIGN_OR_RETURN(test_labels, Labels(*data.test, model.classes(), "test_y.npy"));

@@ -112,9 +112,8 @@ absl::Status CheckAlike(const DataPart& train, const DataPart& test, const std::
       "train_x.npy, shape ", ShapeText(train.x.shape()), "; prepare both parts alike"));
 }
 
-}  // namespace
-
-absl::StatusOr<Dataset> Dataset::Load(const std::string& directory) {
+// The directory's path without trailing slashes, if it is one.
+absl::StatusOr<std::string> Root(const std::string& directory) {
   absl::string_view trimmed = directory;
   while (trimmed.size() > 1 && absl::ConsumeSuffix(&trimmed, "/")) {
   }
@@ -126,9 +125,17 @@ absl::StatusOr<Dataset> Dataset::Load(const std::string& directory) {
   if (!S_ISDIR(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(directory, ": not a directory; ", kFiles));
   }
+  return root;
+}
 
+std::string NameOf(const std::string& root) { return root.substr(root.rfind('/') + 1); }
+
+}  // namespace
+
+absl::StatusOr<Dataset> Dataset::Load(const std::string& directory) {
+  LEEWAY_ASSIGN_OR_RETURN(const std::string root, Root(directory));
   Dataset data;
-  data.id = root.substr(root.rfind('/') + 1);
+  data.id = NameOf(root);
   LEEWAY_ASSIGN_OR_RETURN(data.train, LoadPart(root, "train"));
   if (data.train.examples() == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -138,6 +145,20 @@ absl::StatusOr<Dataset> Dataset::Load(const std::string& directory) {
     LEEWAY_ASSIGN_OR_RETURN(data.test, LoadPart(root, "test"));
     LEEWAY_RETURN_IF_ERROR(CheckAlike(data.train, *data.test, root));
   }
+  return data;
+}
+
+absl::StatusOr<Dataset> Dataset::LoadEvaluator(const std::string& directory) {
+  LEEWAY_ASSIGN_OR_RETURN(const std::string root, Root(directory));
+  Dataset data;
+  data.id = NameOf(root);
+  data.evaluator = true;
+  LEEWAY_ASSIGN_OR_RETURN(data.train, LoadPart(root, "test"));
+  if (data.train.examples() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        root, "/test_x.npy: no examples, expected at least one in a central test set"));
+  }
+  data.test = data.train;
   return data;
 }
 
@@ -152,7 +173,8 @@ v1::DataSchema Dataset::Schema() const {
 v1::HostedClient Dataset::Hosted() const {
   v1::HostedClient hosted;
   hosted.set_id(id);
-  hosted.set_examples(train.examples());
+  hosted.set_evaluator(evaluator);
+  hosted.set_examples(evaluator ? 0 : train.examples());
   hosted.set_test_examples(test ? test->examples() : 0);
   return hosted;
 }

@@ -23,11 +23,17 @@ struct Dataset {
   std::string id;  // the directory's name: the client's name
   DataPart train;
   std::optional<DataPart> test;
+  bool evaluator = false;  // a central test set; train is then the test part again
 
   // Checks shapes, equal numbers of rows, at least one training example, and
   // that all values are finite. Errors name the file and the remedy.
   static absl::StatusOr<Dataset> Load(const std::string& directory);
+  // A central test set: test_x.npy and test_y.npy, checked alike; a training part
+  // is not read.
+  static absl::StatusOr<Dataset> LoadEvaluator(const std::string& directory);
 
+  // Name of the files that `train` comes from, for messages.
+  const char* train_name() const { return evaluator ? "test" : "train"; }
   // labels is true when y has an integer type.
   v1::DataSchema Schema() const;
   v1::HostedClient Hosted() const;

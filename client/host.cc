@@ -42,25 +42,41 @@ void ParallelFor(size_t n, size_t threads, const Body& body) {
   for (std::thread& helper : helpers) helper.join();
 }
 
+// Nothing of the training part is in the answer.
+bool OnlyEvaluates(const v1::Task& task) {
+  const ReportLayout layout(task);
+  return layout.vectors == 0 && layout.loss < 0 && !task.hessian();
+}
+
 }  // namespace
 
-absl::StatusOr<Host> Host::Load(const std::vector<std::string>& directories, size_t threads) {
+absl::StatusOr<Host> Host::Load(const std::vector<std::string>& directories, size_t threads,
+                                const std::vector<std::string>& evaluators) {
   Host host;
   host.threads_ = std::max<size_t>(threads, 1);
-  host.data_.reserve(directories.size());
+  host.data_.reserve(directories.size() + evaluators.size());
   for (const std::string& directory : directories) {
     LEEWAY_ASSIGN_OR_RETURN(Dataset data, Dataset::Load(directory));
-    if (!host.data_.empty() && !google::protobuf::util::MessageDifferencer::Equals(
-                                   data.Schema(), host.data_[0].Schema())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("data of client '", data.id, "' (", data.Schema().ShortDebugString(),
-                       ") differs in shape from that of '", host.data_[0].id, "' (",
-                       host.data_[0].Schema().ShortDebugString(), "); prepare them alike"));
-    }
-    host.data_.push_back(std::move(data));
+    LEEWAY_RETURN_IF_ERROR(host.Add(std::move(data)));
+  }
+  for (const std::string& directory : evaluators) {
+    LEEWAY_ASSIGN_OR_RETURN(Dataset data, Dataset::LoadEvaluator(directory));
+    LEEWAY_RETURN_IF_ERROR(host.Add(std::move(data)));
   }
   if (host.data_.empty()) return absl::InvalidArgumentError("no data directory given");
   return host;
+}
+
+absl::Status Host::Add(Dataset data) {
+  if (!data_.empty() &&
+      !google::protobuf::util::MessageDifferencer::Equals(data.Schema(), data_[0].Schema())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data of client '", data.id, "' (", data.Schema().ShortDebugString(),
+                     ") differs in shape from that of '", data_[0].id, "' (",
+                     data_[0].Schema().ShortDebugString(), "); prepare them alike"));
+  }
+  data_.push_back(std::move(data));
+  return absl::OkStatus();
 }
 
 v1::JoinRequest Host::JoinRequest() const {
@@ -114,7 +130,10 @@ absl::StatusOr<Outgoing> Host::WorkAs(const v1::Order& order, const Vector<T>& m
     const size_t group = order.groups().empty() ? 0 : order.groups(static_cast<int>(i));
     auto& objective = *std::get<std::unique_ptr<Objective<T>>>(objectives_[client]);
     const Rng rng(seed_, order.round(), ClientKey(data_[client].id), Purpose::kBatchOrder);
-    absl::StatusOr<ClientReport<T>> report = RunTask<T>(objective, task, model, rng);
+    absl::StatusOr<ClientReport<T>> report =
+        data_[client].evaluator && !OnlyEvaluates(task)
+            ? absl::PermissionDeniedError("holds a central test set: it evaluates, nothing else")
+            : RunTask<T>(objective, task, model, rng);
     if (!report.ok()) {
       outcomes[i] = report.status();
     } else if (alone) {

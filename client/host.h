@@ -27,8 +27,9 @@ struct Outgoing {
 
 class Host {
  public:
-  // Loads every directory; all must have the same schema.
-  static absl::StatusOr<Host> Load(const std::vector<std::string>& directories, size_t threads);
+  // Loads every directory, and central test sets; all must have the same schema.
+  static absl::StatusOr<Host> Load(const std::vector<std::string>& directories, size_t threads,
+                                   const std::vector<std::string>& evaluators = {});
 
   // What this process announces: everything but its name.
   v1::JoinRequest JoinRequest() const;
@@ -41,6 +42,7 @@ class Host {
   absl::StatusOr<Outgoing> Work(const v1::Order& order, const Parameters& model);
 
  private:
+  absl::Status Add(Dataset data);
   template <typename T>
   absl::StatusOr<Outgoing> WorkAs(const v1::Order& order, const Vector<T>& model);
 

@@ -152,7 +152,9 @@ class Trajectory {
   };
 
   absl::Status Curvature() {
-    if (!task_.hessian() && task_.count() == v1::QUANTITY_UNSPECIFIED) return absl::OkStatus();
+    if (!task_.hessian() && (task_.count() == v1::QUANTITY_UNSPECIFIED || CountsTest())) {
+      return absl::OkStatus();
+    }
     if constexpr (std::is_same_v<T, double>) {
       return ReportCurvature(objective_, task_, layout_, start_, absl::MakeSpan(report_.vectors),
                              absl::MakeSpan(report_.scalars));
@@ -160,13 +162,17 @@ class Trajectory {
     return absl::UnimplementedError("curvature is measured for convex models only");
   }
 
-  // Loss and gradient over all examples at the start.
+  // Loss and, where it is asked for or is the first step, gradient over all examples
+  // at the start.
   void Start() {
     gradient_.resize(start_.size());
-    const double loss = objective_.Evaluate(start_, {}, gradient_);
+    const bool needed =
+        layout_.full_step >= 0 || layout_.first_drift >= 0 || plan_.full_batch || !others_.empty();
+    const double loss =
+        needed ? objective_.Evaluate(start_, {}, gradient_) : objective_.Loss(start_, gradient_);
     Scalar(layout_.loss) = loss;
     Scalar(layout_.loss_squared) = loss * loss;
-    full_step_ = step_size_ * gradient_;
+    if (needed) full_step_ = step_size_ * gradient_;
     if (layout_.full_step >= 0) {
       Scalar(layout_.gradient_squared) = gradient_.template cast<double>().squaredNorm();
       Report(layout_.full_step) = full_step_;
@@ -246,6 +252,18 @@ class Trajectory {
     Scalar(layout_.test_examples) = static_cast<double>(result.examples);
     Scalar(layout_.test_loss) = result.loss_sum;
     Scalar(layout_.correct) = static_cast<double>(result.correct);
+    if (!CountsTest() || result.examples == 0) return;  // no test part: above no threshold
+    const double sum = task_.count() == v1::CLIENT_ACCURACY ? static_cast<double>(result.correct)
+                                                            : result.loss_sum;
+    const double quantity = sum / static_cast<double>(result.examples);
+    for (int j = 0; j < task_.thresholds_size(); ++j) {
+      Scalar(layout_.first_count + j) = quantity > task_.thresholds(j) ? 1 : 0;
+    }
+  }
+
+  // Counts by what the client answers on its test part.
+  bool CountsTest() const {
+    return task_.count() == v1::CLIENT_ACCURACY || task_.count() == v1::CLIENT_TEST_LOSS;
   }
 
   double Weight() const { return static_cast<double>(report_.weight); }

@@ -23,6 +23,7 @@ struct Flags {
   std::string server;
   std::string name;
   std::vector<std::string> data;
+  std::vector<std::string> evaluators;
   size_t threads = 0;
   double give_up_seconds = 60;
   TlsFiles tls;
@@ -36,8 +37,12 @@ void Declare(CLI::App& app, Flags& flags) {
       ->required();
   app.add_option("data", flags.data,
                  "Data directories, one per client: train_x.npy, train_y.npy and, if there is a "
-                 "test part, test_x.npy, test_y.npy. A client's name is its directory's")
-      ->required();
+                 "test part, test_x.npy, test_y.npy. A client's name is its directory's");
+  app.add_option("--evaluator", flags.evaluators,
+                 "Directory of a central test set, test_x.npy and test_y.npy: it evaluates and is "
+                 "never asked to train. Join it before the clients: a run starts with the last "
+                 "client it waits for")
+      ->allow_extra_args(false);
   app.add_option("--name", flags.name, "Name of this process in the server's log");
   app.add_option("--threads", flags.threads, "Clients computed at a time; 0: one per core");
   app.add_option("--give-up", flags.give_up_seconds,
@@ -83,7 +88,7 @@ int Main(int argc, char** argv) {
   if (!credentials.ok()) return Fail(2, credentials.status());
   const size_t threads =
       flags.threads > 0 ? flags.threads : std::max(1u, std::thread::hardware_concurrency());
-  absl::StatusOr<Host> host = Host::Load(flags.data, threads);
+  absl::StatusOr<Host> host = Host::Load(flags.data, threads, flags.evaluators);
   if (!host.ok()) return Fail(2, host.status());
   ConnectionOptions options;
   options.server = flags.server;

@@ -30,6 +30,11 @@ class Objective {
   // Mean loss over `rows` (all training rows if empty) at w, and its gradient.
   virtual double Evaluate(ConstVectorRef<T> w, absl::Span<const uint32_t> rows,
                           VectorRef<T> gradient) = 0;
+  // Mean loss over all training rows at w alone, where that is cheaper than
+  // Evaluate; `scratch` has the size of w.
+  virtual double Loss(ConstVectorRef<T> w, VectorRef<T> scratch) {
+    return Evaluate(w, {}, scratch);
+  }
   // The full-batch gradient alone, where that is cheaper than Evaluate.
   virtual void FullGradient(ConstVectorRef<T> w, VectorRef<T> gradient) {
     Evaluate(w, {}, gradient);

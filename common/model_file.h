@@ -21,6 +21,9 @@ struct TensorSpec {
   std::vector<uint64_t> shape;
   // Initial values are uniform in [-init_bound, init_bound]; 0 means zeros.
   double init_bound = 0;
+  // Values from ones_begin up to ones_end start at 1 instead.
+  uint64_t ones_begin = 0;
+  uint64_t ones_end = 0;
   uint64_t size() const {
     uint64_t n = 1;
     for (uint64_t s : shape) n *= s;

@@ -69,10 +69,15 @@ Vector<T> Draw(const ModelLayout& layout, Rng rng) {
   Eigen::Index next = 0;
   for (const TensorSpec& tensor : layout.tensors) {
     const Eigen::Index end = next + static_cast<Eigen::Index>(tensor.size());
+    const Eigen::Index begin = next;
     if (tensor.init_bound == 0) next = end;
     for (; next < end; ++next) {
       parameters[next] = static_cast<T>((2 * rng.Uniform() - 1) * tensor.init_bound);
     }
+    parameters
+        .segment(begin + static_cast<Eigen::Index>(tensor.ones_begin),
+                 static_cast<Eigen::Index>(tensor.ones_end - tensor.ones_begin))
+        .setOnes();
   }
   return parameters;
 }

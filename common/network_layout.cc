@@ -68,7 +68,8 @@ void AddLstm(const std::string& name, uint64_t inputs, uint64_t hidden, ModelLay
   layout.tensors.push_back({name + ".recurrent_weight",
                             {hidden, 4 * hidden},
                             1 / std::sqrt(static_cast<double>(hidden))});
-  layout.tensors.push_back({name + ".bias", {4 * hidden}});
+  // The forget gate starts open, as in Keras: else early gradients fade in a few steps.
+  layout.tensors.push_back({name + ".bias", {4 * hidden}, 0, hidden, 2 * hidden});
 }
 
 absl::StatusOr<ModelLayout> Checked(ModelLayout layout, absl::string_view model) {

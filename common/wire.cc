@@ -74,6 +74,12 @@ absl::Status CheckJoin(const v1::JoinRequest& request) {
       return absl::InvalidArgumentError(
           absl::StrCat("client '", client.id(), "' is listed twice in one join request"));
     }
+    if (client.evaluator()) {
+      if (client.examples() == 0 && client.test_examples() > 0) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("evaluator '", client.id(), "' has ", client.examples(), " training and ",
+                       client.test_examples(), " test examples; expected none and some"));
+    }
     if (client.examples() < 1 || client.examples() > (uint64_t{1} << 40)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "client '", client.id(), "' has ", client.examples(), " examples; expected 1 to 2^40"));

@@ -92,6 +92,39 @@ absl::Status CheckFixedPoint(absl::string_view field, const v1::FixedPoint& fixe
   return CheckSteps(field, fixed.steps());
 }
 
+// Probes while training.
+absl::Status CheckProbesAt(absl::string_view field, const v1::Train& train, const Seen& seen) {
+  if (train.has_probe() != !train.probe_at().empty()) {
+    return Bad(absl::StrCat(field, train.has_probe() ? ".probe" : ".probe_at"),
+               train.has_probe()
+                   ? "is given without probe_at; say after how many rounds: probe_at: [0, 50, 100]"
+                   : "is given without probe; say what to measure, for instance "
+                     "`probe { step_size: 0.1 steps: [1, 10] }`");
+  }
+  if (!train.has_probe()) return absl::OkStatus();
+  for (int i = 0; i < train.probe_at_size(); ++i) {
+    const uint32_t at = train.probe_at(i);
+    if (i > 0 && at <= train.probe_at(i - 1)) {
+      return Bad(absl::StrCat(field, ".probe_at"),
+                 absl::StrCat("has ", at, " after ", train.probe_at(i - 1),
+                              "; list numbers of rounds, increasing"));
+    }
+    if (at > train.rounds()) {
+      return Bad(absl::StrCat(field, ".probe_at"),
+                 absl::StrCat("has ", at, ", but the phase ends after ", train.rounds(),
+                              " rounds; give at most that, or raise rounds"));
+    }
+  }
+  const std::string probe = absl::StrCat(field, ".probe");
+  if (train.probe().point() != v1::Probe::CURRENT) {
+    return Bad(absl::StrCat(probe, ".point"),
+               absl::StrCat("is ", v1::Probe::Point_Name(train.probe().point()),
+                            "; a probe while training measures at CURRENT: leave point out, or "
+                            "use a probe phase of its own"));
+  }
+  return CheckProbe(probe, train.probe(), seen);
+}
+
 absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const Seen& seen) {
   if (train.rounds() == 0) return Bad(absl::StrCat(field, ".rounds"), "is 0; give at least 1");
   const v1::LocalRule& rule = train.local();
@@ -113,7 +146,12 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
     return Bad(absl::StrCat(field, ".start"),
                "is OPTIMUM, but no optimum phase comes before it; add `phases { optimum {} }`");
   }
-  return absl::OkStatus();
+  if (train.evaluate_every() > train.rounds()) {
+    return Bad(absl::StrCat(field, ".evaluate_every"),
+               absl::StrCat("is ", train.evaluate_every(), ", but the phase ends after ",
+                            train.rounds(), " rounds; give at most that"));
+  }
+  return CheckProbesAt(field, train, seen);
 }
 
 absl::Status CheckPhase(absl::string_view field, const v1::Phase& phase, Seen& seen) {
@@ -131,6 +169,11 @@ absl::Status CheckPhase(absl::string_view field, const v1::Phase& phase, Seen& s
       if (phase.evaluate().point() == v1::Probe::OPTIMUM && !seen.optimum) {
         return Bad(absl::StrCat(field, ".evaluate.point"),
                    "is OPTIMUM, but no optimum phase comes before it");
+      }
+      for (const double percent : phase.evaluate().percentiles()) {
+        if (percent >= 0 && percent <= 100) continue;
+        return Bad(absl::StrCat(field, ".evaluate.percentiles"),
+                   absl::StrCat("has ", percent, "; give numbers from 0 to 100"));
       }
       return absl::OkStatus();
     case v1::Phase::kConstants:
@@ -193,6 +236,9 @@ void CompleteConfig(v1::RunConfig& config) {
       if (train.server().rate() == 0) train.mutable_server()->set_rate(1);
       if (train.start() == v1::Probe::POINT_UNSPECIFIED) train.set_start(v1::Probe::INITIAL);
       if (train.drift_every() == 0) train.set_drift_every(1);
+      if (train.has_probe() && train.probe().point() == v1::Probe::POINT_UNSPECIFIED) {
+        train.mutable_probe()->set_point(v1::Probe::CURRENT);
+      }
     } else if (phase.has_constants()) {
       v1::Constants& constants = *phase.mutable_constants();
       if (constants.point() == v1::Probe::POINT_UNSPECIFIED) {
@@ -250,10 +296,12 @@ absl::Status CheckClients(const v1::RunConfig& config, uint64_t clients) {
                             " clients are sampled in a round"));
   }
   for (int i = 0; i < config.phases_size(); ++i) {
-    if (config.phases(i).probe().clients() > clients) {
-      return Bad(absl::StrCat("phases[", i, "].probe.clients"),
-                 absl::StrCat("is ", config.phases(i).probe().clients(), ", but only ", clients,
-                              " clients take part"));
+    const v1::Phase& phase = config.phases(i);
+    const v1::Probe& probe = phase.has_train() ? phase.train().probe() : phase.probe();
+    if (probe.clients() > clients) {
+      return Bad(
+          absl::StrCat("phases[", i, phase.has_train() ? "].train" : "]", ".probe.clients"),
+          absl::StrCat("is ", probe.clients(), ", but only ", clients, " clients take part"));
     }
   }
   return absl::OkStatus();

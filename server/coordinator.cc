@@ -6,9 +6,17 @@
 #include "common/status.h"
 
 namespace leeway {
+namespace {
+
+uint32_t CountClients(const std::vector<Enrolment>& enrolled) {
+  return static_cast<uint32_t>(std::count_if(enrolled.begin(), enrolled.end(),
+                                             [](const Enrolment& e) { return !e.evaluator(); }));
+}
+
+}  // namespace
 
 Coordinator::Coordinator(std::vector<Enrolment> roster)
-    : expected_(static_cast<uint32_t>(roster.size())),
+    : expected_(CountClients(roster)),
       frozen_(true),
       roster_(std::move(roster)),
       places_(roster_.size()) {
@@ -69,7 +77,7 @@ absl::Status Coordinator::Join(SessionId session, uint64_t instance,
   Session& entry = sessions_[session];
   entry.instance = instance;
   entry.clients = std::move(clients);
-  joined_ += static_cast<uint32_t>(entry.clients.size());
+  joined_ += CountClients(entry.clients);
   if (frozen_) {
     Seat(session, entry);
   } else {
@@ -81,7 +89,7 @@ absl::Status Coordinator::Join(SessionId session, uint64_t instance,
 void Coordinator::Leave(SessionId session) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
-  joined_ -= static_cast<uint32_t>(found->second.clients.size());
+  joined_ -= CountClients(found->second.clients);
   if (frozen_) {
     for (const ClientIndex index : found->second.indices) places_[index] = {};
   } else {
@@ -96,19 +104,24 @@ void Coordinator::Freeze() {
   for (const auto& [id, session] : sessions_) {
     roster_.insert(roster_.end(), session.clients.begin(), session.clients.end());
   }
-  std::sort(roster_.begin(), roster_.end(),
-            [](const Enrolment& a, const Enrolment& b) { return a.id < b.id; });
+  std::sort(roster_.begin(), roster_.end(), [](const Enrolment& a, const Enrolment& b) {
+    return std::make_pair(a.evaluator(), absl::string_view(a.id)) <
+           std::make_pair(b.evaluator(), absl::string_view(b.id));
+  });
   places_.resize(roster_.size());
   for (size_t i = 0; i < roster_.size(); ++i) index_[roster_[i].id] = static_cast<ClientIndex>(i);
   for (auto& [id, session] : sessions_) Seat(id, session);
   holder_.clear();
 }
 
+uint32_t Coordinator::population() const { return CountClients(roster_); }
+
 std::vector<Assignment> Coordinator::OpenRound(RoundSpec spec) {
   spec_ = std::move(spec);
   open_ = true;
   members_.clear();
   reports_ = 0;
+  evaluations_ = 0;
   folding_ = 0;
   failed_ = 0;
   std::map<SessionId, Assignment> work;
@@ -203,7 +216,9 @@ uint64_t Coordinator::WeightOf(absl::Span<const std::string> clients, bool by_ex
 
 void Coordinator::EndReport(absl::Span<const std::string> clients, bool counted) {
   for (const std::string& id : clients) {
-    Member& member = members_.at(index_.at(id));
+    const ClientIndex index = index_.at(id);
+    if (counted && roster_[index].evaluator()) ++evaluations_;
+    Member& member = members_.at(index);
     member.state = counted ? MemberState::kReported : MemberState::kWaiting;
   }
   const auto n = static_cast<uint32_t>(clients.size());
@@ -227,8 +242,8 @@ Coordinator::RoundState Coordinator::State(absl::Time now) const {
   if (reports_ + failed_ < spec_.cohort.size() && now < spec_.deadline) {
     return RoundState::kCollecting;
   }
-  return reports_ >= std::max<uint32_t>(spec_.minimum, 1) ? RoundState::kComplete
-                                                          : RoundState::kShort;
+  return reports() >= std::max<uint32_t>(spec_.minimum, 1) ? RoundState::kComplete
+                                                           : RoundState::kShort;
 }
 
 std::vector<ClientIndex> Coordinator::CloseRound() {

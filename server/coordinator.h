@@ -31,8 +31,11 @@ using ClientIndex = uint32_t;  // position in the frozen roster
 
 struct Enrolment {
   std::string id;
-  uint64_t examples = 0;
+  uint64_t examples = 0;  // for training; none: it only evaluates
   uint64_t test_examples = 0;
+
+  // Holds a central test set: no part of the population that clients are drawn from.
+  bool evaluator() const { return examples == 0; }
 };
 
 // Work of the open round for one session: positions in its Join request and, for
@@ -48,7 +51,8 @@ struct RoundSpec {
   uint32_t attempt = 1;
   std::vector<ClientIndex> cohort;  // distinct
   std::vector<uint32_t> groups;     // group of each member; empty: all 0
-  uint32_t minimum = 0;             // reports that make the round count
+  uint32_t evaluators = 0;          // how many of the cohort, at its end, are evaluators
+  uint32_t minimum = 0;             // clients' reports that make the round count
   absl::Time deadline = absl::InfiniteFuture();
 };
 
@@ -73,10 +77,12 @@ class Coordinator {
   uint32_t joined() const { return joined_; }
   uint32_t expected() const { return expected_; }
   bool ready() const { return frozen_ || joined_ >= expected_; }
-  // Fixes the roster, sorted by name, so that indices do not depend on the order
-  // of arrival.
+  // Fixes the roster: clients sorted by name, so that indices do not depend on the
+  // order of arrival, and after them the evaluators.
   void Freeze();
   const std::vector<Enrolment>& roster() const { return roster_; }
+  // Number of clients on the roster: their indices are 0 .. population()-1.
+  uint32_t population() const;
 
   // ---- the open round
   // Opens a round; returns the work of every connected session.
@@ -102,7 +108,8 @@ class Coordinator {
   std::vector<ClientIndex> CloseRound();
   bool round_open() const { return open_; }
   const RoundSpec& spec() const { return spec_; }
-  uint32_t reports() const { return reports_; }
+  // Clients, without evaluators, whose reports are counted.
+  uint32_t reports() const { return reports_ - evaluations_; }
 
  private:
   enum class MemberState : uint8_t { kWaiting, kFolding, kReported, kFailed };
@@ -125,7 +132,7 @@ class Coordinator {
   void Seat(SessionId id, Session& session);
 
   uint32_t expected_ = 0;
-  uint32_t joined_ = 0;  // distinct clients hosted now
+  uint32_t joined_ = 0;  // distinct clients hosted now, without evaluators
   bool frozen_ = false;
   std::vector<Enrolment> roster_;
   std::vector<Place> places_;  // by roster index
@@ -137,6 +144,7 @@ class Coordinator {
   RoundSpec spec_;
   absl::flat_hash_map<ClientIndex, Member> members_;
   uint32_t reports_ = 0;
+  uint32_t evaluations_ = 0;  // those of them that are evaluators'
   uint32_t folding_ = 0;
   uint32_t failed_ = 0;
 };

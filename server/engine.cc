@@ -14,6 +14,7 @@
 #include "common/status.h"
 #include "common/wire.h"
 #include "server/config.h"
+#include "server/measures.h"
 #include "server/sampler.h"
 
 namespace leeway {
@@ -83,7 +84,7 @@ absl::Status Engine::Resume() {
   }
   LEEWAY_ASSIGN_OR_RETURN(
       script_, Script::Resume(
-                   options_.config, *layout_, stored.size(), state,
+                   options_.config, *layout_, coordinator_->population(), state,
                    [this](const std::string& sha) { return store_->LoadModel(sha); }, examples));
   committed_ = state.round();
   LEEWAY_ASSIGN_OR_RETURN(const std::vector<v1::Event> events, store_->EventsAfter(0));
@@ -118,6 +119,7 @@ absl::Status Engine::Run() {
 absl::Status Engine::Gather() {
   if (script_) return absl::OkStatus();
   std::vector<StoredClient> roster;
+  uint64_t clients = 0;
   uint64_t examples = 0;
   ModelLayout layout;
   v1::DataSchema schema;
@@ -126,6 +128,7 @@ absl::Status Engine::Gather() {
     while (!coordinator_->ready() && !stopping_) changed_.Wait(&mu_);
     if (stopping_) return absl::CancelledError("stopped while waiting for clients");
     coordinator_->Freeze();
+    clients = coordinator_->population();
     for (const Enrolment& e : coordinator_->roster()) {
       roster.push_back({e.id, e.examples, e.test_examples});
       examples += e.examples;
@@ -133,7 +136,7 @@ absl::Status Engine::Gather() {
     layout = *layout_;
     schema = *schema_;
   }
-  script_.emplace(options_.config, layout, roster.size(), examples);
+  script_.emplace(options_.config, layout, clients, examples);
   const ModelPtr models[] = {script_->initial()};
   LEEWAY_RETURN_IF_ERROR(store_->Begin(run_id_, options_.config, schema, roster, models,
                                        ScriptState{script_->Save().SerializeAsString()}));
@@ -161,7 +164,7 @@ absl::StatusOr<Engine::Collected> Engine::Collect(const RoundPlan& plan) {
   const v1::Cohort& rule = options_.config.cohort();
   const auto population = [this] {
     MutexLock lock(&mu_);
-    return static_cast<uint32_t>(coordinator_->roster().size());
+    return coordinator_->population();
   }();
   for (uint32_t attempt = 1; attempt <= rule.attempts(); ++attempt) {
     RoundSpec spec;
@@ -177,11 +180,12 @@ absl::StatusOr<Engine::Collected> Engine::Collect(const RoundPlan& plan) {
     spec.minimum =
         rule.minimum_reports() == 0 ? sampled : std::min(rule.minimum_reports(), sampled);
     spec.deadline = absl::Now() + absl::Seconds(rule.deadline_seconds());
+    if (plan.task.evaluate()) AddEvaluators(spec);
     OpenRound(plan, std::move(spec));
     const Coordinator::RoundState state = AwaitRound();
     MutexLock lock(&mu_);
     const uint32_t reports = coordinator_->reports();
-    Collected collected{coordinator_->CloseRound(), sampled, attempt};
+    Collected collected{coordinator_->CloseRound(), sampled, reports, attempt};
     if (state == Coordinator::RoundState::kComplete) return collected;
     if (stopping_) return absl::CancelledError("stopped");
     AddEvent("retry", "",
@@ -195,6 +199,18 @@ absl::StatusOr<Engine::Collected> Engine::Collect(const RoundPlan& plan) {
       last_failure_.empty() ? "Check the clients' logs, or change cohort.minimum_reports, "
                               "cohort.deadline_seconds or cohort.attempts"
                             : absl::StrCat("Last refusal: ", last_failure_)));
+}
+
+// All evaluators take part in an evaluation, in a group of their own. The round
+// does not need them: it counts without one that is gone at the deadline.
+void Engine::AddEvaluators(RoundSpec& spec) {
+  MutexLock lock(&mu_);
+  spec.groups.assign(spec.cohort.size(), kClientGroup);
+  for (uint32_t i = coordinator_->population(); i < coordinator_->roster().size(); ++i) {
+    spec.cohort.push_back(i);
+    spec.groups.push_back(kEvaluatorGroup);
+    ++spec.evaluators;
+  }
 }
 
 void Engine::OpenRound(const RoundPlan& plan, RoundSpec spec) {
@@ -237,7 +253,7 @@ void Engine::OpenRound(const RoundPlan& plan, RoundSpec spec) {
     progress_.set_round(spec.round);
     progress_.set_round_in_phase(plan.record.round_in_phase());
     progress_.set_rounds_in_phase(plan.rounds_in_phase);
-    progress_.set_sampled(static_cast<uint32_t>(spec.cohort.size()));
+    progress_.set_sampled(static_cast<uint32_t>(spec.cohort.size()) - spec.evaluators);
     for (const Assignment& work : coordinator_->OpenRound(std::move(spec))) {
       const auto sink = sinks_.find(work.session);
       if (sink != sinks_.end() && !work.clients.empty()) {
@@ -282,7 +298,7 @@ absl::Status Engine::Commit(RoundPlan plan, const Collected& collected, absl::Ti
   RoundCommit commit;
   commit.record = std::move(plan.record);
   commit.record.set_sampled(collected.sampled);
-  commit.record.set_reports(static_cast<uint32_t>(collected.accepted.size()));
+  commit.record.set_reports(collected.reports);
   commit.record.set_attempts(collected.attempts);
   commit.record.set_seconds(absl::ToDoubleSeconds(absl::Now() - opened));
   commit.accepted = collected.accepted;

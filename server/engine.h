@@ -83,8 +83,9 @@ class Engine {
     grpc::Slice file;   // the base model's bytes
   };
   struct Collected {
-    std::vector<ClientIndex> accepted;
-    uint32_t sampled = 0;
+    std::vector<ClientIndex> accepted;  // with evaluators
+    uint32_t sampled = 0;               // the rest without
+    uint32_t reports = 0;
     uint32_t attempts = 0;
   };
 
@@ -93,6 +94,7 @@ class Engine {
   absl::Status Gather();
   absl::Status RunRounds();
   absl::StatusOr<Collected> Collect(const RoundPlan& plan);
+  void AddEvaluators(RoundSpec& spec) ABSL_LOCKS_EXCLUDED(mu_);
   void OpenRound(const RoundPlan& plan, RoundSpec spec) ABSL_LOCKS_EXCLUDED(mu_);
   Coordinator::RoundState AwaitRound() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Commit(RoundPlan plan, const Collected& collected, absl::Time opened);

@@ -30,6 +30,7 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
     std::vector<Enrolment> clients;
     clients.reserve(static_cast<size_t>(request.clients_size()));
     for (const v1::HostedClient& c : request.clients()) {
+      // An evaluator has no training examples, as CheckJoin makes sure.
       clients.push_back({c.id(), c.examples(), c.test_examples()});
     }
     session = next_session_++;

@@ -153,13 +153,30 @@ void FillDrift(const v1::Task& task, const ReportLayout& layout, const Tally& ta
   }
 }
 
+// Test results of one group, pooled over its examples.
+struct TestSums {
+  TestSums(const ReportLayout& layout, const Tally& tally, uint32_t group) {
+    if (layout.test_examples < 0 || group >= tally.shape().groups) return;
+    examples = tally.scalar(group, At(layout.test_examples));
+    if (examples < 1) return;
+    loss = tally.scalar(group, At(layout.test_loss)) / examples;
+    accuracy = tally.scalar(group, At(layout.correct)) / examples;
+  }
+
+  double examples = 0;
+  double loss = kNaN;
+  double accuracy = kNaN;
+};
+
 void FillTest(const ReportLayout& layout, const Tally& tally, v1::RoundRecord& record) {
-  if (layout.test_examples < 0) return;
-  const double examples = tally.scalar(At(layout.test_examples));
-  record.set_test_examples(static_cast<uint64_t>(examples));
-  if (examples < 1) return;
-  record.set_test_loss(tally.scalar(At(layout.test_loss)) / examples);
-  record.set_accuracy(tally.scalar(At(layout.correct)) / examples);
+  const TestSums clients(layout, tally, kClientGroup);
+  record.set_test_examples(static_cast<uint64_t>(clients.examples));
+  record.set_test_loss(clients.loss);
+  record.set_accuracy(clients.accuracy);
+  const TestSums central(layout, tally, kEvaluatorGroup);
+  record.set_central_examples(static_cast<uint64_t>(central.examples));
+  record.set_central_loss(central.loss);
+  record.set_central_accuracy(central.accuracy);
 }
 
 }  // namespace
@@ -173,6 +190,8 @@ void FillMeasures(const v1::Task& task, const Tally& tally, const Population& po
   record.set_dissimilarity(kNaN);
   record.set_test_loss(kNaN);
   record.set_accuracy(kNaN);
+  record.set_central_loss(kNaN);
+  record.set_central_accuracy(kNaN);
   if (tally.clients() == 0) return;
   FillLoss(layout, tally, record);
   FillGradient(layout, task.rule().step_size(), tally, record);

@@ -13,6 +13,11 @@
 
 namespace leeway {
 
+// Groups of an evaluation: what clients answer on their own test parts, and what
+// evaluators answer on a central one.
+inline constexpr uint32_t kClientGroup = 0;
+inline constexpr uint32_t kEvaluatorGroup = 1;
+
 // What a cohort is drawn from.
 struct Population {
   uint64_t clients = 0;

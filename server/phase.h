@@ -25,7 +25,10 @@ struct RoundPlan {
   v1::Task task;                 // all but fraction_bits, which depends on the cohort
   uint32_t sample = 0;           // clients to draw; 0: all
   uint64_t rounds_in_phase = 0;  // 0: not known
-  ModelPtr base;                 // the model to start from
+  // Its number within the phase, where that is not simply the next one: a measure
+  // taken while training has the number of the training round before it.
+  std::optional<uint64_t> round_in_phase;
+  ModelPtr base;  // the model to start from
 };
 
 // What phases leave for one another, and what never changes.
@@ -64,6 +67,11 @@ class PhaseScript {
 
 // The phase at the start of its work. May change run.current (train.start).
 std::unique_ptr<PhaseScript> MakePhase(const v1::Phase& phase, RunContext& run);
+
+// Rounds that more than one phase asks for: a probe, and an evaluation, of the
+// model at a point.
+RoundPlan PlanProbe(const v1::Probe& probe, const RunContext& run);
+RoundPlan PlanEvaluation(v1::Probe::Point point, const RunContext& run);
 
 // One maker per kind; each in a file of its own.
 std::unique_ptr<PhaseScript> MakeOptimumPhase(const v1::Optimum& config, const RunContext& run);

@@ -84,7 +84,7 @@ RoundPlan Script::Next() const {
   v1::RoundRecord& record = plan.record;
   record.set_round(round_ + 1);
   record.set_phase(index_);
-  record.set_round_in_phase(round_in_phase_ + 1);
+  record.set_round_in_phase(plan.round_in_phase.value_or(round_in_phase_ + 1));
   record.set_base_sha256(plan.base->sha256);
   record.set_step_size(plan.task.rule().step_size());
   record.set_local_steps(plan.task.rule().steps());

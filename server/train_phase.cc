@@ -1,6 +1,9 @@
-// Rounds of FedAvg.
+// Rounds of FedAvg, and the measures that are taken while training.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/layout.h"
+#include "common/status.h"
 #include "server/phase.h"
 
 namespace leeway {
@@ -11,6 +14,86 @@ class TrainPhase : public PhaseScript {
   explicit TrainPhase(const v1::Train& config) : config_(config) {}
 
   RoundPlan Next(const RunContext& run, uint64_t rounds_done) const override {
+    const Slot slot = SlotAt(rounds_done);
+    RoundPlan plan;
+    switch (slot.kind) {
+      case v1::PROBE_ROUND:
+        plan = PlanProbe(config_.probe(), run);
+        break;
+      case v1::EVALUATE_ROUND:
+        plan = PlanEvaluation(v1::Probe::CURRENT, run);
+        break;
+      default:
+        plan = PlanTraining(run, slot.trained);
+    }
+    plan.round_in_phase = slot.trained + (slot.kind == v1::TRAIN_ROUND ? 1 : 0);
+    plan.rounds_in_phase = config_.rounds();
+    return plan;
+  }
+
+  absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t rounds_done,
+                              RunContext& run) override {
+    if (plan.record.kind() == v1::TRAIN_ROUND) LEEWAY_RETURN_IF_ERROR(Move(plan, tally, run));
+    // The measures after the last training round are the end.
+    return rounds_done + 1 >= Before(uint64_t{config_.rounds()} + 1);
+  }
+
+  std::vector<double> Save() const override {
+    return std::vector<double>(momentum_.data(), momentum_.data() + momentum_.size());
+  }
+  absl::Status Restore(const std::vector<double>& state, const RunContext& run) override {
+    if (!state.empty() && state.size() != run.layout.size()) {
+      return absl::DataLossError("saved momentum has another size than the model");
+    }
+    momentum_ =
+        Eigen::Map<const Vector<double>>(state.data(), static_cast<Eigen::Index>(state.size()));
+    return absl::OkStatus();
+  }
+
+ private:
+  // What a round of the phase is for, and how many training rounds come before it.
+  struct Slot {
+    v1::RoundKind kind;
+    uint64_t trained;
+  };
+
+  bool ProbeAfter(uint64_t trained) const {
+    return std::binary_search(config_.probe_at().begin(), config_.probe_at().end(), trained);
+  }
+  bool EvaluateAfter(uint64_t trained) const {
+    return trained > 0 && config_.evaluate_every() > 0 && trained % config_.evaluate_every() == 0;
+  }
+
+  // Rounds of the phase before the first that sees the model after `trained`
+  // training rounds.
+  uint64_t Before(uint64_t trained) const {
+    const auto& at = config_.probe_at();
+    const auto probes = std::lower_bound(at.begin(), at.end(), trained) - at.begin();
+    const uint64_t evaluations =
+        trained > 0 && config_.evaluate_every() > 0 ? (trained - 1) / config_.evaluate_every() : 0;
+    return trained + static_cast<uint64_t>(probes) + evaluations;
+  }
+
+  // After every training round come its probe and its evaluation, if asked for.
+  // Computed, not remembered: a resumed server needs no more than rounds_done.
+  Slot SlotAt(uint64_t rounds_done) const {
+    uint64_t low = 0;  // the last `trained` whose rounds begin at rounds_done or before
+    uint64_t high = config_.rounds();
+    while (low < high) {
+      const uint64_t middle = high - (high - low) / 2;
+      if (Before(middle) <= rounds_done) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    uint64_t ahead = rounds_done - Before(low);
+    if (ProbeAfter(low) && ahead-- == 0) return {v1::PROBE_ROUND, low};
+    if (EvaluateAfter(low) && ahead-- == 0) return {v1::EVALUATE_ROUND, low};
+    return {v1::TRAIN_ROUND, low};
+  }
+
+  RoundPlan PlanTraining(const RunContext& run, uint64_t trained) const {
     RoundPlan plan;
     plan.record.set_kind(v1::TRAIN_ROUND);
     plan.record.set_server_rate(config_.server().rate());
@@ -18,18 +101,16 @@ class TrainPhase : public PhaseScript {
     plan.task.mutable_rule()->set_step_size(
         run.StepSize(config_.local().step_size(), config_.local().steps()));
     plan.task.set_displacement(true);
-    if (!config_.drift_off() && rounds_done % config_.drift_every() == 0) {
+    if (!config_.drift_off() && trained % config_.drift_every() == 0) {
       plan.task.add_drift_steps(0);
     }
     plan.sample = run.config.cohort().size();
-    plan.rounds_in_phase = config_.rounds();
     plan.base = run.current;
     return plan;
   }
 
   // w <- w - alpha * m, m <- momentum * m + average displacement (paper, eq. (2)).
-  absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t rounds_done,
-                              RunContext& run) override {
+  absl::Status Move(const RoundPlan& plan, const Tally& tally, RunContext& run) {
     const ReportLayout layout(plan.task);
     const v1::ServerOptimizer& server = config_.server();
     if (server.momentum() > 0 && momentum_.size() == 0) {
@@ -55,26 +136,13 @@ class TrainPhase : public PhaseScript {
         });
     if (!finite) {
       return absl::OutOfRangeError(
-          absl::StrCat("training diverged in round ", rounds_done,
+          absl::StrCat("training diverged in round ", plan.record.round_in_phase(),
                        ": the model is no longer finite; lower local.step_size or server.rate"));
     }
     run.current = std::move(next);
-    return rounds_done >= config_.rounds();
-  }
-
-  std::vector<double> Save() const override {
-    return std::vector<double>(momentum_.data(), momentum_.data() + momentum_.size());
-  }
-  absl::Status Restore(const std::vector<double>& state, const RunContext& run) override {
-    if (!state.empty() && state.size() != run.layout.size()) {
-      return absl::DataLossError("saved momentum has another size than the model");
-    }
-    momentum_ =
-        Eigen::Map<const Vector<double>>(state.data(), static_cast<Eigen::Index>(state.size()));
     return absl::OkStatus();
   }
 
- private:
   v1::Train config_;
   Vector<double> momentum_;  // empty until used
 };

@@ -90,6 +90,24 @@ class SimulatedFederation {
     }
   }
 
+  // As if the server had been killed between two rounds: all that is left is the
+  // saved state and the model files.
+  void Restart() {
+    v1::ScriptState state;
+    ASSERT_TRUE(state.ParseFromString(script_->Save().SerializeAsString()));
+    const std::vector<ModelPtr> files = {script_->initial(), script_->current(),
+                                         script_->optimum()};
+    const auto load = [&files](const std::string& sha256) -> absl::StatusOr<std::string> {
+      for (const ModelPtr& model : files) {
+        if (model && model->sha256 == sha256) return model->file;
+      }
+      return absl::NotFoundError(sha256);
+    };
+    absl::StatusOr<Script> script = Script::Resume(config_, layout_, clients_.size(), state, load);
+    ASSERT_TRUE(script.ok()) << script.status();
+    script_ = std::make_unique<Script>(*std::move(script));
+  }
+
   Vector<double> current() const { return ValuesOf(layout_, *script_->current()); }
   Vector<double> optimum() const { return ValuesOf(layout_, *script_->optimum()); }
   const std::vector<v1::RoundRecord>& records() const { return records_; }

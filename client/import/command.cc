@@ -210,6 +210,8 @@ void AddPartition(CLI::App& parent, int* exit_code) {
   command->add_option("--sigma", options->sigma, "size: of the log of the sizes")
       ->capture_default_str();
   command->add_option("--seed", options->seed, "of all choices")->capture_default_str();
+  command->add_flag("--central-test", options->central_test,
+                    "all test samples in the directory evaluator, none with the clients");
   AddWriterOptions(*command, options->writer, /*shape=*/false);
   command->footer(
       "iid: equal sizes at random. dirichlet: each class in Dirichlet(alpha) shares.\n"

@@ -129,6 +129,10 @@ std::string SummaryTable(const Json& federation) {
   const Json& samples = federation["samples"];
   line("samples", absl::StrCat(Grouped(samples.value("train", uint64_t{0})), " train, ",
                                Grouped(samples.value("test", uint64_t{0})), " test"));
+  if (federation.contains("central_test_samples")) {
+    line("evaluator", absl::StrCat(Grouped(federation["central_test_samples"].get<uint64_t>()),
+                                   " test samples"));
+  }
   line("x", TypeText(federation["x"]));
   line("y", TypeText(federation["y"]));
   if (federation.contains("classes")) line("classes", Text(federation["classes"]));

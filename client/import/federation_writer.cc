@@ -132,6 +132,17 @@ absl::Status RenameNew(const std::string& from, const std::string& to) {
   return Failed(to, errno);
 }
 
+// ": ann, bob, ...": the first few of a list, for a message.
+std::string Some(const std::set<std::string>& names) {
+  std::string text;
+  int count = 0;
+  for (const std::string& name : names) {
+    if (++count > 5) return text + ", ...";
+    absl::StrAppend(&text, count == 1 ? ": " : ", ", Printable(name));
+  }
+  return text;
+}
+
 std::string Normal(const std::string& out) {
   std::string path = fs::path(out).lexically_normal().string();
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -240,6 +251,23 @@ absl::Status FederationWriter::Append(absl::string_view client, Part part, const
   return absl::OkStatus();
 }
 
+absl::Status FederationWriter::AppendCentral(const Rows& x, const Rows& y) {
+  LEEWAY_RETURN_IF_ERROR(Annotate(CheckTypes(kEvaluator, x, y), kEvaluator));
+  LEEWAY_RETURN_IF_ERROR(Annotate(CheckValues(x, y), kEvaluator));
+  uint64_t& samples = central_.samples[static_cast<size_t>(Part::kTest)];
+  const std::string path = absl::StrCat(partial_, "/", kEvaluator);
+  if (samples == 0 && mkdir(path.c_str(), 0755) != 0) {
+    return errno == EEXIST ? absl::AlreadyExistsError(absl::StrCat(
+                                 "a client is named ", kEvaluator,
+                                 ", as the directory of the central test set; rename the client"))
+                           : Failed(path, errno);
+  }
+  LEEWAY_RETURN_IF_ERROR(AppendRows(FilePath(kEvaluator, Part::kTest, 'x'), x, samples == 0));
+  LEEWAY_RETURN_IF_ERROR(AppendRows(FilePath(kEvaluator, Part::kTest, 'y'), y, samples == 0));
+  samples += x.count;
+  return absl::OkStatus();
+}
+
 absl::Status FederationWriter::WriteFile(const std::string& name, absl::string_view content) {
   return WriteBytes(absl::StrCat(partial_, "/", name), O_TRUNC, content.data(), content.size());
 }
@@ -300,7 +328,11 @@ absl::StatusOr<Json> FederationWriter::Finish(Json description) {
     return absl::InvalidArgumentError(
         dropped > 0 ? absl::StrCat("none of the ", dropped, " clients has ", options_.min_samples,
                                    " training samples; lower --min-samples")
-                    : std::string("no client has a training sample"));
+                    : absl::StrCat("no client has a training sample", Some(empty_)));
+  }
+  if (const uint64_t samples = central_.samples[static_cast<size_t>(Part::kTest)]; samples > 0) {
+    LEEWAY_RETURN_IF_ERROR(Complete(kEvaluator, central_));
+    description["central_test_samples"] = samples;
   }
   Json& skipped = description["skipped"];
   skipped["clients_without_samples"] = static_cast<uint64_t>(empty);

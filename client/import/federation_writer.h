@@ -29,6 +29,9 @@ struct WriterOptions {
   std::vector<uint64_t> shape;  // of one row of x; empty: as in the source
 };
 
+// Directory of a federation's central test set.
+inline constexpr char kEvaluator[] = "evaluator";
+
 class FederationWriter {
  public:
   // Refuses an `out` that exists.
@@ -42,6 +45,10 @@ class FederationWriter {
   // counted, as are clients that only ever come with no sample. Errors name the client: rows of
   // another type than all before, labels or token ids out of range, values that are not finite.
   absl::Status Append(absl::string_view client, Part part, const Rows& x, const Rows& y);
+
+  // Adds samples to the central test set, the directory `evaluator` with a test part
+  // alone: what `leeway run` and `leeway-client --evaluator` take.
+  absl::Status AppendCentral(const Rows& x, const Rows& y);
 
   // From now on x and y of rows with a shape are token ids below `size`.
   void SetVocabulary(uint64_t size) { vocabulary_ = size; }
@@ -76,6 +83,7 @@ class FederationWriter {
   std::optional<RowType> y_type_;
   std::string first_client_;
   std::map<std::string, Client> clients_;  // by directory name
+  Client central_{kEvaluator, {0, 0}};     // the evaluator
   std::set<std::string> test_only_;        // clients with test data alone
   std::set<std::string> empty_;            // clients that came with no sample
 };

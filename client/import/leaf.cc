@@ -303,7 +303,9 @@ absl::StatusOr<Json> ImportLeaf(const LeafOptions& options) {
   Json description = {{"kind", "leaf"}, {"source", options.source}};
   description["options"] = {
       {"test", test}, {"min_samples", options.writer.min_samples}, {"tokens", options.vocabulary}};
-  return writer->Finish(std::move(description));
+  absl::StatusOr<Json> json = writer->Finish(std::move(description));
+  if (!json.ok()) return Annotate(json.status(), options.source);
+  return json;
 }
 
 }  // namespace leeway

@@ -58,6 +58,13 @@ class Pool {
 
   absl::Status Copy(const std::vector<uint32_t>& samples, const std::string& client, Part part,
                     FederationWriter* writer) const {
+    return Visit(samples,
+                 [&](const Rows& x, const Rows& y) { return writer->Append(client, part, x, y); });
+  }
+
+  // Calls use(x, y) with copies of these samples, if there are any.
+  template <typename Use>
+  absl::Status Visit(const std::vector<uint32_t>& samples, const Use& use) const {
     if (samples.empty()) return absl::OkStatus();
     std::vector<std::byte> x;
     std::vector<std::byte> y;
@@ -75,7 +82,19 @@ class Pool {
       x.insert(x.end(), x_row, x_row + x_type.bytes());
       y.insert(y.end(), y_row, y_row + y_type.bytes());
     }
-    return writer->Append(client, part, {x_type, samples.size(), x}, {y_type, samples.size(), y});
+    return use({x_type, samples.size(), x}, {y_type, samples.size(), y});
+  }
+
+  // All samples, some at a time, to the evaluator.
+  absl::Status CopyToEvaluator(FederationWriter* writer) const {
+    constexpr uint32_t kAtOnce = 4096;
+    for (uint64_t first = 0; first < samples_; first += kAtOnce) {
+      std::vector<uint32_t> some(std::min<uint64_t>(kAtOnce, samples_ - first));
+      std::iota(some.begin(), some.end(), static_cast<uint32_t>(first));
+      LEEWAY_RETURN_IF_ERROR(
+          Visit(some, [&](const Rows& x, const Rows& y) { return writer->AppendCentral(x, y); }));
+    }
+    return absl::OkStatus();
   }
 
  private:
@@ -202,6 +221,7 @@ absl::StatusOr<Json> Describe(const PartitionOptions& options, uint64_t moved) {
   if (options.by == "dirichlet") json["options"]["alpha"] = options.alpha;
   if (options.by == "shards") json["options"]["shards_per_client"] = options.shards_per_client;
   if (options.by == "size") json["options"]["sigma"] = options.sigma;
+  if (options.central_test) json["options"]["central_test"] = true;
   json["samples_moved_to_clients_with_too_few"] = moved;
   if (!source.has_value()) return json;
   for (const char* key : {"kind", "source", "options", "from"}) {
@@ -226,8 +246,25 @@ absl::StatusOr<Json> PartitionFederation(const PartitionOptions& options) {
   Progress progress("writing", "clients", plan.names.size());
   for (size_t i = 0; i < plan.names.size(); ++i) {
     LEEWAY_RETURN_IF_ERROR(train.Copy(plan.train[i], plan.names[i], Part::kTrain, writer.get()));
-    LEEWAY_RETURN_IF_ERROR(test.Copy(plan.test[i], plan.names[i], Part::kTest, writer.get()));
+    if (!options.central_test) {
+      LEEWAY_RETURN_IF_ERROR(test.Copy(plan.test[i], plan.names[i], Part::kTest, writer.get()));
+    }
     progress.Step();
+  }
+  if (options.central_test) {
+    if (test.samples() == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(options.source, ": has no test samples; leave --central-test out"));
+    }
+    LEEWAY_RETURN_IF_ERROR(test.CopyToEvaluator(writer.get()));
+  }
+  // A central test set that the source has stays one.
+  const ClientEntry evaluator{kEvaluator, kEvaluator, 0, 0};
+  if (std::filesystem::exists(absl::StrCat(options.source, "/", kEvaluator, "/test_x.npy")) &&
+      std::none_of(sources.begin(), sources.end(),
+                   [](const ClientEntry& c) { return c.directory == kEvaluator; })) {
+    LEEWAY_ASSIGN_OR_RETURN(Pool central, Pool::Map(options.source, {evaluator}, Part::kTest));
+    LEEWAY_RETURN_IF_ERROR(central.CopyToEvaluator(writer.get()));
   }
   const std::string vocabulary = options.source + "/vocabulary.txt";
   if (std::filesystem::exists(vocabulary)) {

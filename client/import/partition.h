@@ -25,6 +25,7 @@ struct PartitionOptions {
   uint64_t shards_per_client = 2;  // shards
   double sigma = 1.0;              // size
   uint64_t seed = 1;
+  bool central_test = false;  // all test samples go to the evaluator, none to clients
 };
 absl::StatusOr<Json> PartitionFederation(const PartitionOptions& options);
 

@@ -187,7 +187,9 @@ class WriteReportTest : public testing::Test {
     EXPECT_TRUE(store.ok()) << store.status();
     const std::string model = "a model";
     std::vector<StoredClient> roster(100);
-    for (size_t i = 0; i < roster.size(); ++i) roster[i].id = "client " + std::to_string(i);
+    for (size_t i = 0; i < roster.size(); ++i) {
+      roster[i] = {"client " + std::to_string(i), 1, 0};
+    }
     EXPECT_TRUE((*store)
                     ->Begin("run-1", run.config, v1::DataSchema(), roster,
                             absl::MakeConstSpan(&model, 1), {""})

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "tests/client/synthetic.h"
 
@@ -112,10 +113,29 @@ TEST(LinearRegressionTest, TestSumsLossAndCountsNothingCorrect) {
 TEST(LinearRegressionTest, TakesIntegerInputsAndTargets) {
   Dataset data;
   data.id = "c";
-  data.train = {Array<uint8_t>({2, 1, 2}, {1, 2, 3, 4}), Array<int32_t>({2, 1}, {5, 11})};
+  data.train = {Array<int32_t>({2, 1, 2}, {1, 2, 3, 4}), Array<int32_t>({2, 1}, {5, 11})};
   Vector<double> w(2), gradient(2);
   w << 1, 2;
   EXPECT_EQ(Make(LinearModel(), data)->Evaluate(w, {}, gradient), 0);
+}
+
+// As for networks: an image saved as bytes is the image saved as floats.
+TEST(ConvexModelsTest, BytesAreScaledToOne) {
+  Dataset bytes = Classification(9, 4, 3, 1), doubles = bytes;
+  std::vector<uint8_t> pixels;
+  std::vector<double> scaled;
+  for (int i = 0; i < 36; ++i) {
+    pixels.push_back(static_cast<uint8_t>(7 * i));
+    scaled.push_back(7 * i / 255.0);
+  }
+  bytes.train.x = Array<uint8_t>({9, 4}, pixels);
+  doubles.train.x = Array<double>({9, 4}, scaled);
+  for (const v1::Model& model : {LinearModel(), SoftmaxModel(3)}) {
+    const Vector<double> w = RandomVector(model.has_linear_regression() ? 4 : 15, 3);
+    Vector<double> a(w.size()), b(w.size());
+    EXPECT_EQ(Make(model, bytes)->Evaluate(w, {}, a), Make(model, doubles)->Evaluate(w, {}, b));
+    EXPECT_EQ(a, b);
+  }
 }
 
 TEST(SoftmaxRegressionTest, GradientMatchesFiniteDifferences) {
@@ -164,6 +184,32 @@ TEST(SoftmaxRegressionTest, MatchesBruteForce) {
   EXPECT_EQ(result.examples, static_cast<uint64_t>(n + 3));
   EXPECT_EQ(result.correct, expected.correct);
   EXPECT_NEAR(result.loss_sum, expected.loss_sum, 1e-12);
+}
+
+// More examples than are taken at a time, in the types that files have.
+TEST(SoftmaxRegressionTest, LongDataMatchesBruteForceInEveryType) {
+  const Index classes = 3, d = 300, n = 700;
+  Dataset data = Classification(n, d, 3, 1);
+  const Matrix<float> x = RandomMatrix(n, d, 1).cast<float>();
+  const auto labels = RandomLabels(n, 3, 1);
+  const Vector<double> w = 0.1 * RandomVector(classes * (d + 1), 9);
+  double loss = 0;
+  for (Index i = 0; i < n; ++i) {
+    loss += BruteForce(w, x.row(i).cast<double>(), labels[static_cast<size_t>(i)], classes).first;
+  }
+  const Matrix<double> wide = x.cast<double>();
+  data.train.x = Array(wide);
+  Vector<double> a(w.size()), b(w.size()), c(w.size());
+  const double doubles = Make(SoftmaxModel(3), data)->Evaluate(w, {}, a);
+  EXPECT_NEAR(doubles, loss / n, 1e-12);
+  data.train.x = Array<float>({700, 300}, {x.data(), x.data() + x.size()});
+  auto objective = Make(SoftmaxModel(3), data);
+  EXPECT_EQ(objective->Evaluate(w, {}, b), doubles);
+  EXPECT_EQ(a, b);
+  std::vector<uint32_t> all(static_cast<size_t>(n));
+  std::iota(all.begin(), all.end(), 0u);
+  EXPECT_EQ(objective->Evaluate(w, all, c), doubles);
+  EXPECT_EQ(a, c);
 }
 
 TEST(SoftmaxRegressionTest, BatchesAverageToTheFullBatch) {

@@ -65,6 +65,29 @@ TEST(ModelLayoutTest, RefusesWhatDoesNotFitByName) {
   }
 }
 
+TEST(ModelLayoutTest, ForgetGatesStartOpenAndOtherBiasesAtZero) {
+  v1::Model model;
+  model.mutable_lstm()->set_vocabulary(5);
+  model.mutable_lstm()->set_embedding(2);
+  model.mutable_lstm()->add_hidden(3);
+  v1::DataSchema schema;
+  schema.add_feature_shape(4);
+  schema.set_labels(true);
+  const auto layout = LayoutOf(model, schema);
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  const auto w = std::get<Vector<float>>(InitialModel(*layout, 1));
+  Eigen::Index next = 0;
+  for (const TensorSpec& tensor : layout->tensors) {
+    const auto size = static_cast<Eigen::Index>(tensor.size());
+    if (tensor.name == "lstm1.bias") {
+      Vector<float> expected = Vector<float>::Zero(12);
+      expected.segment(3, 3).setOnes();  // gates: input, forget, cell, output
+      EXPECT_EQ(w.segment(next, size), expected);
+    }
+    next += size;
+  }
+}
+
 TEST(ModelLayoutTest, ConvexModelsStartAtZero) {
   const auto layout = Layout("softmax_regression { classes: 3 }", "feature_shape: 4");
   EXPECT_EQ(std::get<Vector<double>>(InitialModel(*layout, 5)), Vector<double>::Zero(15));

@@ -79,6 +79,31 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"model { linear_regression {} } cohort { clients: 5 size: 4 minimum_reports: 5 } "
             "phases { optimum {} }",
             "cohort.minimum_reports is 5"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
+            "steps: 2 } probe { step_size: 0.1 steps: [2] } probe_at: [0, 10] } }",
+            "phases[0].train.probe_at has 10, but the phase ends after 9 rounds"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
+            "steps: 2 } probe { step_size: 0.1 steps: [2] } probe_at: [5, 5] } }",
+            "probe_at has 5 after 5"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
+            "steps: 2 } probe_at: [5] } }",
+            "phases[0].train.probe_at is given without probe"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
+            "steps: 2 } probe { step_size: 0.1 steps: [2] } } }",
+            "phases[0].train.probe is given without probe_at"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
+            "steps: 2 } probe { point: INITIAL step_size: 0.1 steps: [2] } probe_at: [5] } }",
+            "phases[0].train.probe.point is INITIAL"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
+            "steps: 2 } probe { step_size: 0.1 steps: [2, 1] } probe_at: [5] } }",
+            "phases[0].train.probe.steps has 1 after 2"},
+        Bad{"model { linear_regression {} } cohort { clients: 4 } phases { train { rounds: 9 "
+            "local { step_size: 0.1 steps: 2 } probe { clients: 5 step_size: 0.1 steps: [1] } "
+            "probe_at: [5] } }",
+            "phases[0].train.probe.clients is 5, but only 4"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
+            "steps: 2 } evaluate_every: 10 } }",
+            "phases[0].train.evaluate_every is 10"},
         Bad{"model { linear_regression {} } max_update: -1 phases { optimum {} }", "max_update"}));
 
 TEST(ConfigTest, MissingFileSaysSo) {

@@ -56,6 +56,47 @@ TEST_F(CoordinatorTest, RosterIsSortedSoArrivalOrderLeavesNoTrace) {
   EXPECT_THAT(names, ElementsAre("a", "b", "c", "d"));
 }
 
+TEST(CoordinatorEvaluatorTest, IsNoPartOfThePopulation) {
+  Coordinator coordinator(2);
+  ASSERT_TRUE(coordinator.Join(1, 11, {{"a central test set", 0, 50}}).ok());
+  ASSERT_TRUE(coordinator.Join(2, 22, Clients({"b"})).ok());
+  EXPECT_FALSE(coordinator.ready());
+  EXPECT_EQ(coordinator.joined(), 1u);
+  ASSERT_TRUE(coordinator.Join(3, 33, Clients({"c"})).ok());
+  EXPECT_TRUE(coordinator.ready());
+  coordinator.Freeze();
+  EXPECT_EQ(coordinator.population(), 2u);
+  EXPECT_EQ(coordinator.roster()[2].id, "a central test set");
+  // The same after a restart.
+  EXPECT_EQ(Coordinator(coordinator.roster()).population(), 2u);
+  EXPECT_EQ(Coordinator(coordinator.roster()).expected(), 2u);
+}
+
+TEST(CoordinatorEvaluatorTest, IsWaitedForButNotNeeded) {
+  Coordinator coordinator(2);
+  ASSERT_TRUE(coordinator.Join(1, 11, {{"e", 0, 50}, {"a", 7, 0}, {"b", 7, 0}}).ok());
+  coordinator.Freeze();
+  const auto report = [&](const std::string& client) {
+    const std::vector<std::string> names = {client};
+    ASSERT_TRUE(coordinator.BeginReport(1, 1, names, 1).ok());
+    coordinator.EndReport(names, true);
+  };
+  RoundSpec spec = Round(1, {0, 1, 2}, 2);
+  spec.evaluators = 1;
+  coordinator.OpenRound(spec);
+  report("e");
+  report("a");
+  EXPECT_EQ(coordinator.reports(), 1u);
+  // The evaluator's report does not stand for a client's.
+  EXPECT_EQ(coordinator.State(kStart + absl::Seconds(11)), Coordinator::RoundState::kShort);
+  coordinator.CloseRound();
+  coordinator.OpenRound(spec);
+  report("a");
+  report("b");
+  EXPECT_EQ(coordinator.State(kStart), Coordinator::RoundState::kCollecting);
+  EXPECT_EQ(coordinator.State(kStart + absl::Seconds(11)), Coordinator::RoundState::kComplete);
+}
+
 TEST_F(CoordinatorTest, OpenRoundGivesEachSessionItsOwnPositions) {
   const auto work = coordinator_.OpenRound(Round(1, {0, 1, 3}, 3));
   ASSERT_EQ(work.size(), 2u);

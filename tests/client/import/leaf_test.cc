@@ -122,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(LeafTest, NoClientWithSamplesIsAnError) {
   dir_.Write("leaf/f.json", R"({"users":["ann"],"user_data":{"ann":{"x":[],"y":[]}}})");
-  EXPECT_THAT(Import().status().message(), HasSubstr("no client has a training sample"));
+  EXPECT_THAT(Import().status().message(), HasSubstr("leaf: no client has a training sample: ann"));
 }
 
 TEST_F(LeafTest, UnknownTokenIdsAreNamed) {

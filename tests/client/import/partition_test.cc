@@ -223,6 +223,28 @@ TEST_F(PartitionTest, ShuffleKeepsNamesAndSizesAndMixesSamples) {
   EXPECT_GT(std::set<int64_t>(labels.begin(), labels.end()).size(), 1U);
 }
 
+TEST_F(PartitionTest, TheTestPartCanBeCentral) {
+  options_.central_test = true;
+  const Json json = Partition("iid", 3).value();
+  EXPECT_EQ(json["clients"], 3);
+  EXPECT_EQ(json["central_test_samples"], 3 + 4 + 6);
+  EXPECT_EQ(json["samples"]["test"], 0);
+  EXPECT_EQ(Samples(dir_ / "out", Part::kTrain), Samples(options_.source, Part::kTrain));
+  std::vector<float> central = Floats(dir_ / "out/evaluator/test_x.npy");
+  std::vector<float> expected;
+  for (const auto& [x, y] : Samples(options_.source, Part::kTest)) expected.push_back(x);
+  std::sort(central.begin(), central.end());
+  EXPECT_EQ(central, expected);
+  // Dealt anew, a federation keeps its evaluator.
+  options_.source = dir_ / "out";
+  options_.central_test = false;
+  ASSERT_TRUE(Partition("shuffle", 0, "again").ok());
+  EXPECT_EQ(Floats(dir_ / "again/evaluator/test_x.npy"), Floats(dir_ / "out/evaluator/test_x.npy"));
+  options_.central_test = true;
+  EXPECT_THAT(std::string(Partition("shuffle", 0, "none").status().message()),
+              HasSubstr("has no test samples"));
+}
+
 TEST_F(PartitionTest, NaturalKeepsClientsWholeAndCanJoinThem) {
   ASSERT_TRUE(Partition("natural", 0).ok());
   EXPECT_EQ(Floats(dir_ / "out/user%2F1/train_x.npy"),

@@ -140,6 +140,13 @@ TEST(NetworkObjectiveTest, ABatchOfPaddingOnlyHasNoLossAndNoGradient) {
   EXPECT_EQ(gradient.norm(), 0);
 }
 
+TEST(NetworkObjectiveTest, LossAloneIsThatOfEvaluate) {
+  const auto cnn = Make(kCnn, Images(50));
+  const Vector<float> w = Start(kCnn, SchemaOf({8, 8}));
+  Vector<float> gradient(w.size()), scratch(w.size());
+  EXPECT_NEAR(cnn->Loss(w, scratch), cnn->Evaluate(w, {}, gradient), 1e-6);
+}
+
 TEST(NetworkObjectiveTest, BytesAreScaledToOne) {
   Dataset bytes = Images(9), floats = Images(9);
   const std::vector<uint8_t> pixels = Integers<uint8_t>(9 * 64, 256, 3);

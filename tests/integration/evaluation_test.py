@@ -1,0 +1,177 @@
+"""Accuracy on test data, by federated sums alone: pooled, as percentiles over clients, and on
+the evaluator's central test set. All must agree with numpy on the same shards."""
+
+import json
+import math
+import os
+import signal
+import time
+import unittest
+
+import numpy as np
+
+from leeway_case import TIMEOUT, LeewayCase, read_safetensors
+
+FEATURES, CLASSES, CLIENTS = 4, 3, 9
+PERCENTILES = [0, 10, 50, 90, 100]
+ROUNDS = 8
+
+CONFIG = f"""
+seed: 5
+model {{ softmax_regression {{ classes: {CLASSES} l2: 0.01 }} }}
+cohort {{ size: 4 }}
+phases {{ train {{ rounds: {ROUNDS} local {{ step_size: 0.3 steps: 3 }} evaluate_every: 4
+                  probe {{ step_size: 0.3 steps: [1, 5] }} probe_at: [0, 4] }} }}
+phases {{ evaluate {{ percentiles: {PERCENTILES} }} }}
+"""
+
+
+def answers(model, x, y):
+    """Loss and correctness of each example."""
+    logits = x @ model["weight"].T + model["bias"]
+    logits -= logits.max(axis=1, keepdims=True)
+    logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return -logs[np.arange(len(y)), y], logits.argmax(axis=1) == y
+
+
+def percentile(values, percent):
+    """The smallest value that at least this share of all values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(1, math.ceil(percent / 100 * len(ordered) - 1e-9)) - 1]
+
+
+class EvaluationTest(LeewayCase):
+    def make_data(self):
+        """Clients of differing noise, one without a test part, and a central test set."""
+        rng = np.random.default_rng(1)
+        truth = rng.normal(size=(CLASSES, FEATURES))
+        self.tests = []
+
+        def part(folder, name, examples, noise):
+            x = rng.normal(size=(examples, FEATURES))
+            y = (x @ truth.T + noise * rng.normal(size=(examples, CLASSES))).argmax(axis=1)
+            os.makedirs(folder, exist_ok=True)
+            np.save(f"{folder}/{name}_x.npy", x)
+            np.save(f"{folder}/{name}_y.npy", y.astype(np.int32))
+            return x, y
+
+        for c in range(CLIENTS):
+            folder = self.path("data", f"c{c}")
+            part(folder, "train", 30 + c, noise=c)
+            if c != 3:
+                self.tests.append(part(folder, "test", 11 + 2 * c, noise=c))
+        self.central = part(self.path("data", "evaluator"), "test", 100, noise=0.5)
+        return self.path("data")
+
+    def check(self, result, run):
+        model = read_safetensors(result["final_model"])
+        self.assertEqual([e["round_in_phase"] for e in result["evaluations"]], [4, 8, 11])
+        self.assertEqual([p["round_in_phase"] for p in result["probes"]], [0, 4])
+        self.assertEqual([p["clients"] for p in result["probes"]], [CLIENTS, CLIENTS])
+        self.assertEqual({r["reports"] for r in result["rounds"]}, {4})
+        last = result["evaluations"][-1]
+        self.assertEqual(last["reports"], CLIENTS)
+        each = [answers(model, x, y) for x, y in self.tests]
+        loss = np.concatenate([losses for losses, _ in each])
+        right = np.concatenate([correct for _, correct in each])
+        self.assertEqual(last["test_examples"], len(loss))
+        self.assertAlmostEqual(last["test_loss"], loss.mean(), 10)
+        self.assertAlmostEqual(last["accuracy"], right.mean(), 10)
+        losses, correct = answers(model, *self.central)
+        for evaluation in result["evaluations"]:
+            self.assertEqual(evaluation["central_examples"], 100)
+        self.assertAlmostEqual(last["central_loss"], losses.mean(), 10)
+        self.assertAlmostEqual(last["central_accuracy"], correct.mean(), 10)
+        self.assertEqual([p["percent"] for p in last["percentiles"]], PERCENTILES)
+        for found in last["percentiles"]:
+            expected = percentile([losses.mean() for losses, _ in each], found["percent"])
+            self.assertAlmostEqual(found["loss"], expected, delta=1e-6 * expected)
+            expected = percentile([correct.mean() for _, correct in each], found["percent"])
+            self.assertAlmostEqual(found["accuracy"], expected, delta=1e-6)
+        _, text = self.run_program("leeway", "show", self.path(run))
+        self.assertIn("a central evaluator", text)
+        self.assertIn(f"central test loss {losses.mean():.6g}", text)
+        self.run_program("leeway", "report", self.path(run), "--out", self.path("page.html"))
+        with open(self.path("page.html")) as page:
+            self.assertIn("90 % of clients: accuracy at most", page.read())
+
+    def test_agrees_with_numpy(self):
+        data = self.make_data()
+        config = self.write("c.textproto", CONFIG)
+        self.federate(config, data, "many")
+        self.check(self.show("many"), "many")
+        # All in one process: the same figures and the same bits.
+        self.federate(config, data, "one", processes=1)
+        self.assertEqual(self.show("one")["evaluations"], self.show("many")["evaluations"])
+        self.assertEqual([r["model_sha256"] for r in self.show("one")["rounds"]],
+                         [r["model_sha256"] for r in self.show("many")["rounds"]])
+
+    def test_the_evaluator_never_trains(self):
+        """Whoever asks: the client itself refuses."""
+        data = self.make_data()
+        with_it = self.write("c.textproto", CONFIG)
+        self.federate(with_it, data, "with")
+        os.rename(self.path("data", "evaluator"), self.path("elsewhere"))
+        self.federate(with_it, data, "without")
+        self.assertEqual([r["model_sha256"] for r in self.show("with")["rounds"]],
+                         [r["model_sha256"] for r in self.show("without")["rounds"]])
+        for evaluation in self.show("without")["evaluations"]:
+            self.assertEqual(evaluation["central_examples"], 0)
+            self.assertIsNone(evaluation["central_accuracy"])
+
+    def test_bad_central_test_sets_are_refused(self):
+        data = self.make_data()
+        os.remove(self.path("data", "evaluator", "test_y.npy"))
+        code, text = self.run_program("leeway-client", "--server", "127.0.0.1:1", "--evaluator",
+                                      os.path.join(data, "evaluator"), check=False)
+        self.assertEqual(code, 2)
+        self.assertIn("evaluator/test_y.npy: no such file", text)
+
+    def test_a_killed_server_goes_on(self):
+        """kill -9 after every commit, and an evaluator in a process of its own."""
+        data = self.make_data()
+        config = self.write("c.textproto", CONFIG)
+        self.federate(config, data, "calm")
+        server, address = self.start_server(config, CLIENTS)
+        clients = [self.start("leeway-client", "--server", address, "--evaluator",
+                              os.path.join(data, "evaluator"))]
+        self.await_text("server.log", "joined")
+        clients.append(self.start("leeway-client", "--server", address,
+                                  *[os.path.join(data, f"c{c}") for c in range(CLIENTS)]))
+        kills = 0
+        while server.poll() is None:
+            rounds = self.committed()
+            while server.poll() is None and self.committed() == rounds:
+                pass
+            if server.poll() is not None or kills == 12:
+                break
+            server.send_signal(signal.SIGKILL)
+            server.wait()
+            kills += 1
+            server = self.start("leeway-server", "--config", config, "--state", self.path("run"),
+                                "--clients", CLIENTS, "--listen", address,
+                                log=f"server{kills}.log")
+        self.assertGreater(kills, 0)
+        self.assertEqual(server.wait(TIMEOUT), 0)
+        for client in clients:
+            self.assertEqual(client.wait(TIMEOUT), 0)
+        self.assertEqual(self.show("run")["evaluations"], self.show("calm")["evaluations"])
+        self.check(self.show("run"), "run")
+
+    def committed(self):
+        """Rounds committed so far."""
+        code, text = self.run_program("leeway", "show", self.path("run"), "--json", check=False)
+        if code != 0:
+            return 0
+        result = json.loads(text)
+        return len(result["rounds"]) + len(result["probes"]) + len(result["evaluations"])
+
+    def await_text(self, log, text):
+        deadline = time.monotonic() + TIMEOUT
+        while text not in self.log(log):
+            self.assertLess(time.monotonic(), deadline, f"{log} never said {text}")
+            time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    unittest.main()
