@@ -77,6 +77,10 @@ class Coordinator {
   // of arrival.
   void Freeze();
   const std::vector<Enrolment>& roster() const { return roster_; }
+  // A roster client's process is connected.
+  bool connected(ClientIndex client) const { return places_[client].session != 0; }
+  // Clients that have joined so far; before Freeze, in no order.
+  std::vector<Enrolment> gathered() const;
 
   // ---- the open round
   // Opens a round; returns the work of every connected session.
