@@ -89,8 +89,7 @@ std::string VerdictText(const Verdict& verdict) {
   return verdict.warnings.empty() ? text : text + "\n";
 }
 
-std::string VerdictJson(const Verdict& verdict) {
-  JsonWriter json;
+void WriteVerdict(const Verdict& verdict, JsonWriter& json) {
   json.BeginObject();
   json.Field("verdict", FindingName(verdict.finding));
   if (verdict.largest_harmless_h.has_value()) {
@@ -105,6 +104,11 @@ std::string VerdictJson(const Verdict& verdict) {
   json.Key("warnings").BeginArray();
   for (const std::string& warning : verdict.warnings) json.Value(warning);
   json.EndArray().EndObject();
+}
+
+std::string VerdictJson(const Verdict& verdict) {
+  JsonWriter json;
+  WriteVerdict(verdict, json);
   return json.text() + "\n";
 }
 

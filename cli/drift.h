@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "cli/json.h"
 #include "cli/verdict.h"
 
 namespace leeway {
@@ -12,6 +13,8 @@ namespace leeway {
 std::string VerdictText(const Verdict& verdict);
 // The JSON of `leeway drift --json`.
 std::string VerdictJson(const Verdict& verdict);
+// The same object as the writer's next value.
+void WriteVerdict(const Verdict& verdict, JsonWriter& json);
 // The evidence as a table: one row per H and step size.
 std::string EvidenceCsv(const Verdict& verdict);
 

@@ -2,7 +2,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -10,12 +9,16 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/certs.h"
+#include "cli/dashboard.h"
 #include "cli/data.h"
 #include "cli/drift.h"
+#include "cli/health.h"
 #include "cli/report.h"
 #include "cli/run.h"
 #include "cli/show.h"
+#include "cli/starter.h"
 #include "client/import/command.h"
+#include "common/usage.h"
 #include "common/version.h"
 
 namespace leeway {
@@ -26,22 +29,6 @@ int UsageError(absl::string_view text) {
   return kExitUsage;
 }
 
-// Number of letters to add, remove or change (Levenshtein).
-size_t EditDistance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
-    }
-  }
-  return row[b.size()];
-}
-
 // A mistyped word gets a suggestion, which CLI11 does not give. Empty if `word`
 // is one of the app's subcommands or an option.
 std::string UnknownWord(const CLI::App& app, const std::string& path, const std::string& word) {
@@ -49,13 +36,9 @@ std::string UnknownWord(const CLI::App& app, const std::string& path, const std:
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   if (word.empty() || word[0] == '-') return "";
   if (std::find(names.begin(), names.end(), word) != names.end()) return "";
-  const std::string& nearest = *std::min_element(
-      names.begin(), names.end(),
-      [&](const auto& a, const auto& b) { return EditDistance(word, a) < EditDistance(word, b); });
-  std::string text = absl::StrCat("there is no command `", path, " ", word, "`; ");
-  if (EditDistance(word, nearest) <= std::max<size_t>(2, nearest.size() / 2)) {
-    return absl::StrCat(text, "did you mean `", path, " ", nearest, "`?");
-  }
+  const std::string nearest = NearestWord(word, names);
+  const std::string text = absl::StrCat("there is no command `", path, " ", word, "`; ");
+  if (!nearest.empty()) return absl::StrCat(text, "did you mean `", path, " ", nearest, "`?");
   return absl::StrCat(text, "there are: ", absl::StrJoin(names, ", "), " (see `", path,
                       " --help`)");
 }
@@ -101,17 +84,23 @@ CLI::App* AddRun(CLI::App& app, RunOptions& options) {
       app.add_subcommand("run", "Run a config on this machine, with real server and clients");
   command->add_option("CONFIG", options.config, "The run's config (text proto)")->required();
   command->add_option("--data", options.data, "Directory with one directory per client");
-  command->add_option("--out", options.out, "Directory for records, models and logs")->required();
+  command->add_option("--out", options.out, "Directory for records, models and logs");
+  command->add_flag("--check", options.check,
+                    "Only check the config (and the data, if given); start nothing");
   command
       ->add_option("--processes", options.processes,
                    "Client processes (default: one per client up to 100, then two per core)")
       ->check(CLI::Range(1, 1'000'000));
   command->add_flag("--tls", options.tls,
                     "Mutual TLS between the processes, with certificates made for this run");
+  command->add_option("--dashboard", options.dashboard,
+                      "Show the run as a web page on this PORT of loopback, or on HOST:PORT");
   command->footer(
       "Examples:\n"
       "  leeway run experiments/paper_synthetic.textproto --data data/paper --out runs/paper\n"
       "  leeway run my.textproto --data data/paper --out runs/mine --processes 4\n"
+      "  leeway run my.textproto --data data/paper --out runs/mine --dashboard 8760\n"
+      "  leeway run --check my.textproto\n"
       "A run that was stopped is resumed by the same command.\n"
       "Exit codes: 0 done, 1 the run failed, 2 wrong usage or config, 130 stopped by Ctrl-C.");
   return command;
@@ -162,6 +151,53 @@ CLI::App* AddReport(CLI::App& app, ReportOptions& options) {
   return command;
 }
 
+CLI::App* AddInit(CLI::App& app, StarterOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("init", "Write a commented config to start from, for data at hand");
+  command->add_option("--data", options.data, "Directory with one directory per client")
+      ->required();
+  command->add_option("--out", options.out, "The config to write; must not exist")->required();
+  command->footer(
+      "It loads all of the data, and says what is wrong with it.\n"
+      "Examples:\n"
+      "  leeway init --data data/mine --out mine.textproto\n"
+      "  leeway run --check mine.textproto --data data/mine");
+  return command;
+}
+
+CLI::App* AddHealth(CLI::App& app, HealthOptions& options) {
+  CLI::App* command = app.add_subcommand("health", "Ask a server whether it serves");
+  command->add_option("SERVER", options.server, "Its address, host:port")->required();
+  command->add_option("--tls-ca", options.tls.ca, "The authority that made its certificate");
+  command->add_option("--tls-cert", options.tls.certificate, "Our own certificate (PEM)");
+  command->add_option("--tls-key", options.tls.key, "Its private key (PEM)");
+  command->add_flag("--insecure-anywhere", options.insecure_anywhere,
+                    "Without TLS, ask a server on another machine");
+  command->add_option("--seconds", options.seconds, "How long to wait")->capture_default_str();
+  command->footer(
+      "It uses the standard gRPC health service.\n"
+      "Example:\n"
+      "  leeway health 127.0.0.1:4760\n"
+      "Exit codes: 0 it serves, 1 it does not, 2 wrong usage.");
+  return command;
+}
+
+CLI::App* AddDashboard(CLI::App& app, DashboardOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("dashboard", "Show a run as a web page: finished or still running");
+  command->add_option("DIR", options.directory, "The --out directory of the run")->required();
+  command
+      ->add_option("--listen", options.listen,
+                   "Where to serve: a PORT of loopback, or HOST:PORT; port 0 picks a free one")
+      ->capture_default_str();
+  command->footer(
+      "It serves until Ctrl-C. The page is read-only and needs no network but this address.\n"
+      "Examples:\n"
+      "  leeway dashboard runs/paper\n"
+      "  leeway dashboard runs/paper --listen 9000");
+  return command;
+}
+
 int DataCommand(const SyntheticOptions& options) {
   if (absl::Status status = WriteSynthetic(options); !status.ok()) {
     const bool usage = absl::IsInvalidArgument(status) || absl::IsAlreadyExists(status);
@@ -192,6 +228,9 @@ struct Commands {
   ShowOptions show_options;
   DriftOptions drift_options;
   ReportOptions report_options;
+  DashboardOptions dashboard_options;
+  StarterOptions starter_options;
+  HealthOptions health_options;
   int import_exit_code = 0;  // set by the commands that deal with people's own files
   int certs_exit_code = 0;
   CLI::App* data = nullptr;
@@ -200,6 +239,9 @@ struct Commands {
   CLI::App* run = nullptr;
   CLI::App* drift = nullptr;
   CLI::App* report = nullptr;
+  CLI::App* dashboard = nullptr;
+  CLI::App* init = nullptr;
+  CLI::App* health = nullptr;
 
   Commands() {
     app.set_version_flag("--version", absl::StrCat("leeway ", kVersion));
@@ -210,17 +252,21 @@ struct Commands {
         "  leeway run experiments/paper_synthetic.textproto --data data/paper --out runs/paper\n"
         "  leeway drift runs/paper\n"
         "  leeway report runs/paper\n"
-        "`leeway COMMAND --help` explains a command.");
+        "`leeway COMMAND --help` explains a command.\n"
+        "Exit codes: 0 done, 1 failed, 2 wrong usage, config or data, 130 stopped by Ctrl-C.");
     data = app.add_subcommand("data", "Make, import, partition and describe data sets");
     data->require_subcommand(1);
     data->footer("Examples:\n  leeway data synthetic --out data/paper");
     synthetic = AddSynthetic(*data, synthetic_options);
     AddImportCommands(*data, &import_exit_code);
+    init = AddInit(app, starter_options);
     run = AddRun(app, run_options);
     AddShow(app, show_options);
     drift = AddDrift(app, drift_options);
     report = AddReport(app, report_options);
     certs = AddCertsCommands(app, &certs_exit_code);
+    dashboard = AddDashboard(app, dashboard_options);
+    health = AddHealth(app, health_options);
   }
 };
 
@@ -241,16 +287,14 @@ int Main(int argc, char** argv) {
   } catch (const CLI::Success& help) {  // --help, --version
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::string command = "leeway";
-    for (CLI::App* chosen = &app; !chosen->get_subcommands().empty();) {
-      chosen = chosen->get_subcommands()[0];
-      absl::StrAppend(&command, " ", chosen->get_name());
-    }
-    return UsageError(absl::StrCat(error.what(), "; see `", command, " --help`"));
+    return UsageError(UsageText(app, error));
   }
   if (commands.certs->parsed()) return commands.certs_exit_code;
   if (commands.drift->parsed()) return DriftCommand(commands.drift_options);
   if (commands.report->parsed()) return ReportCommand(commands.report_options);
+  if (commands.health->parsed()) return HealthCommand(commands.health_options);
+  if (commands.init->parsed()) return InitCommand(commands.starter_options);
+  if (commands.dashboard->parsed()) return DashboardCommand(commands.dashboard_options);
   if (commands.synthetic->parsed()) return DataCommand(commands.synthetic_options);
   if (commands.data->parsed()) return commands.import_exit_code;
   return commands.run->parsed() ? RunCommand(commands.run_options)

@@ -21,8 +21,10 @@
 #include "cli/progress.h"
 #include "cli/show.h"
 #include "cli/spawn.h"
+#include "cli/starter.h"
 #include "cli/verdict.h"
 #include "common/credentials.h"
+#include "common/model_layout.h"
 #include "common/status.h"
 #include "server/config.h"
 
@@ -142,7 +144,30 @@ class Launch {
   size_t processes_gone_ = 0;
 };
 
+// `leeway run --check`.
+absl::Status CheckOnly(const RunOptions& options) {
+  LEEWAY_ASSIGN_OR_RETURN(const v1::RunConfig config, LoadConfig(options.config));
+  absl::PrintF("%s is in order:\n", options.config);
+  for (int i = 0; i < config.phases_size(); ++i) {
+    absl::PrintF("  phase %d: %s\n", i + 1, PhaseText(config.phases(i)));
+  }
+  if (options.data.empty()) return absl::OkStatus();
+  LEEWAY_ASSIGN_OR_RETURN(const DataFacts facts, ReadFacts(options.data));
+  LEEWAY_RETURN_IF_ERROR(Annotate(CheckClients(config, facts.clients), options.config));
+  v1::DataSchema schema;
+  schema.mutable_feature_shape()->Add(facts.shape.begin(), facts.shape.end());
+  schema.set_labels(facts.labels);
+  LEEWAY_ASSIGN_OR_RETURN(const ModelLayout layout, LayoutOf(config.model(), schema));
+  absl::PrintF("%s fits it: %d clients, %d training examples; the model has %d parameters\n",
+               options.data, facts.clients, facts.examples, layout.size());
+  return absl::OkStatus();
+}
+
 absl::Status Launch::Prepare() {
+  if (options_.out.empty()) {
+    return absl::InvalidArgumentError(
+        "there is no --out; give a directory for the run's records, models and logs");
+  }
   if (options_.data.empty()) {
     return absl::InvalidArgumentError(
         "there is no data; give --data DIR, a directory with one directory per client (make one "
@@ -239,6 +264,9 @@ absl::Status Launch::StartServer() {
                                    "--exit-with-stdin"};
   const std::vector<std::string> tls = TlsFlags("server");
   argv.insert(argv.end(), tls.begin(), tls.end());
+  if (!options_.dashboard.empty()) {
+    argv.insert(argv.end(), {"--dashboard", options_.dashboard});
+  }
   return children_.Start(kServer, argv, Log("server"));
 }
 
@@ -247,7 +275,11 @@ absl::StatusOr<std::string> Launch::AwaitAddress() {
   while (absl::Now() < deadline) {
     std::ifstream file(AddressFile());
     std::string address;
-    if (std::getline(file, address) && !address.empty()) return address;
+    if (std::getline(file, address) && !address.empty()) {
+      std::string dashboard;
+      if (std::getline(file, dashboard)) view_->Note(absl::StrCat("dashboard on ", dashboard));
+      return address;
+    }
     signal_ = signals_.Wait(kAddressCheck);
     if (signal_ != 0) return absl::CancelledError();
     for (ChildExit& exit : children_.Reap()) server_exit_ = std::move(exit);
@@ -371,6 +403,11 @@ int Launch::Fail(absl::string_view text) {
 }  // namespace
 
 int RunCommand(const RunOptions& options) {
+  if (options.check) {
+    const absl::Status status = CheckOnly(options);
+    if (!status.ok()) PrintError(status.message());
+    return status.ok() ? kExitOk : kExitUsage;
+  }
   RunOptions checked = options;
   while (checked.out.size() > 1 && checked.out.back() == '/') checked.out.pop_back();
   Launch launch(checked);

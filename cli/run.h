@@ -18,6 +18,8 @@ struct RunOptions {
   std::string out;         // where the run's state, models and logs go
   uint32_t processes = 0;  // client processes; 0: see DefaultProcesses
   bool tls = false;        // mutual TLS, with certificates made for this run
+  bool check = false;      // only check config and, if given, data
+  std::string dashboard;   // PORT or HOST:PORT of a web page; empty: none
 };
 
 // Exit codes.

@@ -158,17 +158,18 @@ std::string PlacesText(const RunSummary& run) {
 
 }  // namespace
 
-std::vector<v1::RoundRecord> RecordsOf(const RunSummary& run, v1::RoundKind kind) {
+std::vector<v1::RoundRecord> RecordsOf(const RunSummary& run, v1::RoundKind kind,
+                                       uint64_t after_round) {
   std::vector<v1::RoundRecord> records;
   for (const v1::RoundRecord& record : run.records) {
-    if (record.kind() == kind) records.push_back(record);
+    if (record.kind() == kind && record.round() > after_round) records.push_back(record);
   }
   return records;
 }
 
-std::vector<v1::RoundRecord> EvaluationsOf(const RunSummary& run) {
+std::vector<v1::RoundRecord> EvaluationsOf(const RunSummary& run, uint64_t after_round) {
   std::vector<v1::RoundRecord> evaluations;
-  for (const v1::RoundRecord& record : RecordsOf(run, v1::EVALUATE_ROUND)) {
+  for (const v1::RoundRecord& record : RecordsOf(run, v1::EVALUATE_ROUND, after_round)) {
     // Rounds that follow one another at the same model of a phase are one evaluation.
     const bool again = !evaluations.empty() && evaluations.back().phase() == record.phase() &&
                        evaluations.back().round() + 1 == record.round() &&
@@ -257,6 +258,14 @@ absl::StatusOr<RunSummary> LoadRun(const std::string& directory) {
   }
   LEEWAY_RETURN_IF_ERROR(opened.status());
   const Store& store = **opened;
+  LEEWAY_ASSIGN_OR_RETURN(RunSummary run, ReadHead(store, directory));
+  if (!run.begun) return run;
+  LEEWAY_ASSIGN_OR_RETURN(run.records, store.RoundsAfter(0));
+  LEEWAY_ASSIGN_OR_RETURN(run.events, store.EventsAfter(0));
+  return run;
+}
+
+absl::StatusOr<RunSummary> ReadHead(const Store& store, const std::string& directory) {
   RunSummary run;
   run.directory = directory;
   run.begun = store.begun();
@@ -267,9 +276,7 @@ absl::StatusOr<RunSummary> LoadRun(const std::string& directory) {
   LEEWAY_ASSIGN_OR_RETURN(run.config, store.Config());
   LEEWAY_ASSIGN_OR_RETURN(const std::vector<StoredClient> roster, store.Roster());
   for (const StoredClient& client : roster) ++(client.examples > 0 ? run.clients : run.evaluators);
-  LEEWAY_ASSIGN_OR_RETURN(run.records, store.RoundsAfter(0));
   LEEWAY_ASSIGN_OR_RETURN(run.names, store.NamedModels());
-  LEEWAY_ASSIGN_OR_RETURN(run.events, store.EventsAfter(0));
   return run;
 }
 

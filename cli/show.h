@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "cli/json.h"
 #include "proto/federation.pb.h"
 #include "proto/run.pb.h"
 #include "server/store.h"
@@ -35,6 +36,8 @@ struct RunSummary {
 
 // Works while a server writes. NotFound, with the remedy, if there is no run.
 absl::StatusOr<RunSummary> LoadRun(const std::string& directory);
+// The same without records and events.
+absl::StatusOr<RunSummary> ReadHead(const Store& store, const std::string& directory);
 
 // "done", "running", ...
 std::string StateName(v1::RunState state);
@@ -46,10 +49,12 @@ std::string ModelKind(const v1::Model& model);
 // "find the optimum w*", ...
 std::string PhaseText(const v1::Phase& phase);
 
-std::vector<v1::RoundRecord> RecordsOf(const RunSummary& run, v1::RoundKind kind);
+// Records of one kind, of rounds after `after_round`.
+std::vector<v1::RoundRecord> RecordsOf(const RunSummary& run, v1::RoundKind kind,
+                                       uint64_t after_round = 0);
 
 // The evaluations, of those that took several rounds (percentiles) the last.
-std::vector<v1::RoundRecord> EvaluationsOf(const RunSummary& run);
+std::vector<v1::RoundRecord> EvaluationsOf(const RunSummary& run, uint64_t after_round = 0);
 // "after 50 rounds of phase 2", "phase 3".
 std::string WhenText(const RunSummary& run, const v1::RoundRecord& record);
 // "test loss 0.5, accuracy 81.20 % on 400 test examples; ...", with what was measured.
@@ -61,6 +66,9 @@ bool Drifts(const v1::RoundRecord& probe, const v1::DriftAtSteps& drift);
 
 // The JSON of `leeway show --json`.
 std::string RunJson(const RunSummary& run);
+// The same object as the writer's next value; its lists hold only what came after
+// `after_round`, so that a watcher can be sent what is new.
+void WriteRun(const RunSummary& run, uint64_t after_round, JsonWriter& json);
 // The text of `leeway show`.
 std::string RunText(const RunSummary& run);
 // What to read after a run: probe tables, the verdict, where the files are.

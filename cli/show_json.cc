@@ -91,10 +91,10 @@ void WriteConstants(const RunSummary& run, JsonWriter& json) {
   json.EndObject();
 }
 
-void WriteFixedPoints(const RunSummary& run, JsonWriter& json) {
+void WriteFixedPoints(const RunSummary& run, uint64_t after_round, JsonWriter& json) {
   json.Key("fixed_points").BeginArray();
   for (const v1::RoundRecord& record : run.records) {
-    if (!record.has_fixed_point()) continue;
+    if (!record.has_fixed_point() || record.round() <= after_round) continue;
     const v1::FixedPointResult& point = record.fixed_point();
     json.BeginObject();
     json.Field("h", point.h());
@@ -146,8 +146,7 @@ void WriteAll(absl::string_view key, const std::vector<v1::RoundRecord>& records
 
 }  // namespace
 
-std::string RunJson(const RunSummary& run) {
-  JsonWriter json;
+void WriteRun(const RunSummary& run, uint64_t after_round, JsonWriter& json) {
   json.BeginObject();
   json.Field("status", StateName(run.state));
   if (!run.message.empty()) json.Field("message", run.message);
@@ -158,10 +157,10 @@ std::string RunJson(const RunSummary& run) {
   }
   WriteOptimum(run, json);
   WriteConstants(run, json);
-  WriteFixedPoints(run, json);
-  WriteAll("probes", RecordsOf(run, v1::PROBE_ROUND), WriteProbe, json);
-  WriteAll("rounds", RecordsOf(run, v1::TRAIN_ROUND), WriteRound, json);
-  WriteAll("evaluations", EvaluationsOf(run), WriteEvaluation, json);
+  WriteFixedPoints(run, after_round, json);
+  WriteAll("probes", RecordsOf(run, v1::PROBE_ROUND, after_round), WriteProbe, json);
+  WriteAll("rounds", RecordsOf(run, v1::TRAIN_ROUND, after_round), WriteRound, json);
+  WriteAll("evaluations", EvaluationsOf(run, after_round), WriteEvaluation, json);
   json.Field("events", uint64_t{run.events.size()});
   const std::string final_model = run.ModelPath("final");
   if (final_model.empty()) {
@@ -170,6 +169,11 @@ std::string RunJson(const RunSummary& run) {
     json.Field("final_model", final_model);
   }
   json.EndObject();
+}
+
+std::string RunJson(const RunSummary& run) {
+  JsonWriter json;
+  WriteRun(run, 0, json);
   return json.text() + "\n";
 }
 

@@ -135,6 +135,9 @@ class Member {
           // The server has refused the report; the run and this process go on.
           absl::FPrintF(stderr, "leeway-client: round %d: report refused: %s\n",
                         last_.header.round(), std::string(ended.message()));
+          // Of several reports on a stream the refused one may be an earlier one, and
+          // the last lost with the stream: alone on its own it gets its own answer.
+          if (carried_ > 1) Send(queue, submit);
         }
       }
     }
@@ -169,7 +172,9 @@ class Member {
     if (!submit) {
       submit = std::make_unique<RawStream>(channel_, kSubmitMethod, queue);
       submit->BeginRead();
+      carried_ = 0;
     }
+    ++carried_;
     for (const grpc::ByteBuffer& message : EncodeReport(last_.header, last_.payload)) {
       if (!submit->Write(message)) break;  // its read will say why
     }
@@ -224,6 +229,7 @@ class Member {
   Parameters model_;
   Outgoing last_;  // kept until a newer one: a restarted server gets it again
   int resent_ = 0;
+  uint64_t carried_ = 0;  // reports sent on the open stream
 };
 
 }  // namespace

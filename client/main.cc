@@ -14,6 +14,7 @@
 #include "client/host.h"
 #include "common/credentials.h"
 #include "common/process.h"
+#include "common/usage.h"
 #include "common/version.h"
 
 namespace leeway {
@@ -76,8 +77,11 @@ int Main(int argc, char** argv) {
   Declare(app, flags);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::Success& help) {  // --help, --version
+    return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    absl::FPrintF(stderr, "leeway-client: %s\n", UsageText(app, error));
+    return 2;
   }
   // Keep freed update buffers: fresh pages for each would cost more than the work.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);

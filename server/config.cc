@@ -10,7 +10,9 @@
 #include <regex>
 #include <sstream>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/status.h"
 
 namespace leeway {
@@ -29,6 +31,33 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 
 absl::Status Bad(absl::string_view field, absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat(field, " ", problem));
+}
+
+// "line 3, column 5: " of the field that a complaint begins with, such as
+// phases[0].train.rounds, or of the innermost message around it that was written.
+std::string PlaceOf(const google::protobuf::TextFormat::ParseInfoTree* tree,
+                    absl::string_view complaint) {
+  std::string place;
+  const google::protobuf::Descriptor* message = v1::RunConfig::descriptor();
+  const absl::string_view path = complaint.substr(0, complaint.find(' '));
+  for (const absl::string_view step : absl::StrSplit(path, '.')) {
+    const size_t bracket = step.find('[');
+    int index = -1;  // of a field that is not repeated
+    if (bracket != absl::string_view::npos &&
+        !absl::SimpleAtoi(step.substr(bracket + 1, step.size() - bracket - 2), &index)) {
+      break;
+    }
+    const auto* field = message == nullptr
+                            ? nullptr
+                            : message->FindFieldByName(std::string(step.substr(0, bracket)));
+    if (field == nullptr || tree == nullptr || field->is_repeated() != (index >= 0)) break;
+    const auto location = tree->GetLocation(field, index);
+    if (location.line < 0) break;
+    place = absl::StrCat("line ", location.line + 1, ", column ", location.column + 1, ": ");
+    tree = tree->GetTreeForNested(field, index);
+    message = field->message_type();
+  }
+  return place;
 }
 
 // What the phases before this one have left.
@@ -197,13 +226,18 @@ absl::StatusOr<v1::RunConfig> ParseConfig(absl::string_view text, absl::string_v
   google::protobuf::TextFormat::Parser parser;
   FirstError error;
   parser.RecordErrorsTo(&error);
+  google::protobuf::TextFormat::ParseInfoTree places;
+  parser.WriteLocationsTo(&places);
   v1::RunConfig config;
   if (!parser.ParseFromString(plain, &config)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, ": ", error.text, " (fields are described in proto/run.proto)"));
+        absl::StrCat(name, ": ", error.text, " (fields are described in docs/configuration.md)"));
   }
   CompleteConfig(config);
-  LEEWAY_RETURN_IF_ERROR(Annotate(CheckConfig(config), name));
+  if (absl::Status status = CheckConfig(config); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat(name, ": ", PlaceOf(&places, status.message()),
+                                                    status.message()));
+  }
   return config;
 }
 

@@ -116,6 +116,14 @@ void Coordinator::Freeze() {
 
 uint32_t Coordinator::population() const { return CountClients(roster_); }
 
+std::vector<Enrolment> Coordinator::gathered() const {
+  std::vector<Enrolment> all;
+  for (const auto& [id, session] : sessions_) {
+    all.insert(all.end(), session.clients.begin(), session.clients.end());
+  }
+  return all;
+}
+
 std::vector<Assignment> Coordinator::OpenRound(RoundSpec spec) {
   spec_ = std::move(spec);
   open_ = true;

@@ -83,6 +83,10 @@ class Coordinator {
   const std::vector<Enrolment>& roster() const { return roster_; }
   // Number of clients on the roster: their indices are 0 .. population()-1.
   uint32_t population() const;
+  // A roster client's process is connected.
+  bool connected(ClientIndex client) const { return places_[client].session != 0; }
+  // Clients that have joined so far; before Freeze, in no order.
+  std::vector<Enrolment> gathered() const;
 
   // ---- the open round
   // Opens a round; returns the work of every connected session.

@@ -268,6 +268,7 @@ v1::Order Engine::OwnPart(const Assignment& work) const {
   v1::Order own;
   own.mutable_clients()->Add(work.clients.begin(), work.clients.end());
   if (open_->shape.groups > 1) own.mutable_groups()->Add(work.groups.begin(), work.groups.end());
+  if (options_.meter) options_.meter->Ordered(open_->order.size() + own.ByteSizeLong());
   return own;
 }
 
@@ -314,7 +315,9 @@ absl::Status Engine::Commit(RoundPlan plan, const Collected& collected, absl::Ti
   }
   commit.models = models;
   commit.script.bytes = script_->Save().SerializeAsString();
+  const absl::Time begun = absl::Now();
   LEEWAY_RETURN_IF_ERROR(store_->Commit(commit));
+  if (options_.meter) options_.meter->Committed(absl::Now() - begun, commit.record);
   MutexLock lock(&mu_);
   committed_ = commit.record.round();
   return absl::OkStatus();

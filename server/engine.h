@@ -24,6 +24,7 @@
 #include "proto/federation.pb.h"
 #include "proto/run.pb.h"
 #include "server/coordinator.h"
+#include "server/meter.h"
 #include "server/script.h"
 #include "server/store.h"
 
@@ -40,6 +41,13 @@ class OrderSink {
   virtual void Close(const absl::Status& status) = 0;
 };
 
+// A client as the server sees it now.
+struct ClientPresence {
+  std::string id;
+  uint64_t examples = 0;
+  bool connected = false;
+};
+
 class Engine {
  public:
   struct Options {
@@ -47,6 +55,8 @@ class Engine {
     std::string state_directory;  // made if it does not exist
     // Told of every event as it happens, under a lock: must be quick. Optional.
     std::function<void(const v1::Event&)> on_event;
+    // Told of reports, orders and commits. Optional; outlives the engine.
+    Meter* meter = nullptr;
   };
   // Opens the state directory; resumes the run in it if there is one (its config
   // must then be the same).
@@ -70,6 +80,8 @@ class Engine {
                                      absl::Span<const std::byte> payload);
   // What is new since the given round and event.
   absl::StatusOr<v1::Observation> Observe(uint64_t after_round, uint64_t after_event) const;
+  // The roster or, while the run gathers, who has joined; at most `most`.
+  std::vector<ClientPresence> Clients(size_t most) const;
   // Calls `changed` whenever Observe has news: from any thread; it must neither
   // block nor (un)subscribe. Returns a function that ends this.
   std::function<void()> Subscribe(std::function<void()> changed);
@@ -101,6 +113,8 @@ class Engine {
   absl::Status Finish(const absl::Status& outcome);
   // What one session's order adds to the common part.
   v1::Order OwnPart(const Assignment& work) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<v1::Receipt> Take(const v1::ReportHeader& header,
+                                   absl::Span<const std::byte> payload);
   absl::Status CheckReport(const v1::ReportHeader& header) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddEvent(std::string kind, std::string subject, std::string text)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -132,6 +146,8 @@ class Engine {
   uint64_t committed_ ABSL_GUARDED_BY(mu_) = 0;
   std::string last_failure_ ABSL_GUARDED_BY(mu_);  // what a client's refusal said
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+
+  std::atomic<int64_t> reports_told_ = 0;  // when observers last saw reports come, in ns
 
   Mutex fold_mu_;
   Tally tally_ ABSL_GUARDED_BY(fold_mu_);  // of the open round

@@ -2,6 +2,7 @@
 // observers. The round loop is in engine.cc.
 #include <google/protobuf/util/message_differencer.h>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/digest.h"
@@ -10,6 +11,17 @@
 #include "server/engine.h"
 
 namespace leeway {
+namespace {
+
+// Observers see a round fill up this often; its commit they see at once.
+constexpr absl::Duration kReportsTold = absl::Milliseconds(250);
+
+// "invalid_argument", ...
+std::string ReasonOf(const absl::Status& status) {
+  return absl::AsciiStrToLower(absl::StatusCodeToString(status.code()));
+}
+
+}  // namespace
 
 absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
                                        std::shared_ptr<OrderSink> sink) {
@@ -59,17 +71,23 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
 }
 
 void Engine::Leave(SessionId session) {
-  MutexLock lock(&mu_);
-  if (sinks_.erase(session) == 0) return;
-  coordinator_->Leave(session);
-  progress_.set_joined(coordinator_->joined());
-  if (!stopping_) AddEvent("left", absl::StrCat("session ", session), "its stream ended");
-  changed_.SignalAll();
+  {
+    MutexLock lock(&mu_);
+    if (sinks_.erase(session) == 0) return;
+    coordinator_->Leave(session);
+    progress_.set_joined(coordinator_->joined());
+    if (!stopping_) AddEvent("left", absl::StrCat("session ", session), "its stream ended");
+    changed_.SignalAll();
+  }
+  NotifyObservers();
 }
 
 absl::StatusOr<grpc::Slice> Engine::FindModel(const std::string& sha256) const {
   MutexLock lock(&mu_);
-  if (open_ && open_->base->sha256 == sha256) return open_->file;
+  if (open_ && open_->base->sha256 == sha256) {
+    if (options_.meter) options_.meter->Fetched(open_->file.size());
+    return open_->file;
+  }
   return absl::NotFoundError(
       absl::StrCat("model ", sha256, " is not served now; wait for the next order"));
 }
@@ -95,11 +113,26 @@ absl::Status Engine::CheckReport(const v1::ReportHeader& header) const {
 
 absl::Status Engine::Admit(const v1::ReportHeader& header) const {
   MutexLock lock(&mu_);
-  return CheckReport(header);
+  absl::Status status = CheckReport(header);
+  if (options_.meter && !status.ok()) options_.meter->Refused(ReasonOf(status));
+  return status;
 }
 
 absl::StatusOr<v1::Receipt> Engine::Submit(const v1::ReportHeader& header,
                                            absl::Span<const std::byte> payload) {
+  absl::StatusOr<v1::Receipt> receipt = Take(header, payload);
+  if (options_.meter && !receipt.ok()) options_.meter->Refused(ReasonOf(receipt.status()));
+  const int64_t now = absl::GetCurrentTimeNanos();
+  int64_t told = reports_told_.load(std::memory_order_relaxed);
+  if (now - told >= absl::ToInt64Nanoseconds(kReportsTold) &&
+      reports_told_.compare_exchange_strong(told, now)) {
+    NotifyObservers();
+  }
+  return receipt;
+}
+
+absl::StatusOr<v1::Receipt> Engine::Take(const v1::ReportHeader& header,
+                                         absl::Span<const std::byte> payload) {
   const std::vector<std::string> clients(header.clients().begin(), header.clients().end());
   const uint64_t digest = Xxh3(header.SerializeAsString());
   v1::Receipt receipt;
@@ -122,12 +155,17 @@ absl::StatusOr<v1::Receipt> Engine::Submit(const v1::ReportHeader& header,
   absl::Status folded;
   if (!clients.empty()) {
     MutexLock lock(&fold_mu_);
+    const absl::Time begun = options_.meter ? absl::Now() : absl::Time();
     folded = FoldReport(header, payload, weight, tally_);
+    if (options_.meter && folded.ok()) {
+      options_.meter->Folded(absl::Now() - begun, payload.size());
+    }
   }
   MutexLock lock(&mu_);
   if (!clients.empty()) coordinator_->EndReport(clients, folded.ok());
   for (const v1::ClientFailure& failure : header.failures()) {
     FailClient(failure.client(), failure.message());
+    if (options_.meter) options_.meter->Refused("client_failed");
   }
   // A transfer error may be mended by sending again; a bad value may not.
   if (!folded.ok() && !absl::IsDataLoss(folded)) {
@@ -185,6 +223,22 @@ absl::StatusOr<v1::Observation> Engine::Observe(uint64_t after_round, uint64_t a
   LEEWAY_ASSIGN_OR_RETURN(const std::vector<v1::Event> events, reader_->EventsAfter(after_event));
   observation.mutable_events()->Add(events.begin(), events.end());
   return observation;
+}
+
+std::vector<ClientPresence> Engine::Clients(size_t most) const {
+  MutexLock lock(&mu_);
+  std::vector<ClientPresence> clients;
+  const std::vector<Enrolment>& roster = coordinator_->roster();
+  for (size_t i = 0; i < std::min(roster.size(), most); ++i) {
+    clients.push_back(
+        {roster[i].id, roster[i].examples, coordinator_->connected(static_cast<ClientIndex>(i))});
+  }
+  if (!roster.empty()) return clients;
+  for (Enrolment& one : coordinator_->gathered()) {
+    if (clients.size() == most) break;
+    clients.push_back({std::move(one.id), one.examples, true});
+  }
+  return clients;
 }
 
 std::function<void()> Engine::Subscribe(std::function<void()> changed) {

@@ -8,6 +8,9 @@
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <functional>
+#include <limits>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -17,7 +20,10 @@
 #include "common/credentials.h"
 #include "common/process.h"
 #include "common/status.h"
+#include "common/usage.h"
 #include "common/version.h"
+#include "dashboard/http.h"
+#include "dashboard/metrics.h"
 #include "server/config.h"
 #include "server/engine.h"
 #include "server/gate.h"
@@ -31,6 +37,7 @@ struct Flags {
   std::string state;
   std::string listen = "127.0.0.1:4760";
   std::string address_file;
+  std::string dashboard;
   uint32_t clients = 0;
   TlsFiles tls;
   std::string revoked;
@@ -58,6 +65,8 @@ void Declare(CLI::App& app, Flags& flags) {
   app.add_flag("--insecure-anywhere", flags.insecure_anywhere,
                "Without TLS, listen on addresses of other than this machine: anybody who reaches "
                "the port can read models, join as any client and send any report");
+  app.add_option("--dashboard", flags.dashboard,
+                 "Serve the run as a web page on this PORT of loopback, or on HOST:PORT");
   app.add_flag("--exit-with-stdin", flags.exit_with_stdin,
                "Stop when standard input ends (for programs that start a server)");
   app.footer(
@@ -127,6 +136,25 @@ absl::StatusOr<std::unique_ptr<Gate>> MakeGate(const Flags& flags) {
   return absl::InvalidArgumentError("--revoked needs --tls-ca, --tls-cert and --tls-key");
 }
 
+absl::StatusOr<std::unique_ptr<Dashboard>> StartDashboard(const Flags& flags,
+                                                          const v1::RunConfig& config,
+                                                          const Engine& engine, Metrics& metrics) {
+  const auto progress = [&engine] {
+    constexpr uint64_t kNothing = std::numeric_limits<int64_t>::max();
+    const absl::StatusOr<v1::Observation> now = engine.Observe(kNothing, kNothing);
+    return now.ok() ? now->progress() : v1::Progress();
+  };
+  Dashboard::Options options;
+  options.listen = flags.dashboard;
+  options.feed.directory = flags.state;
+  options.feed.config = config;
+  options.feed.live = [&engine, progress] {
+    return LiveStatus{progress(), engine.Clients(kMostClientsShown)};
+  };
+  options.metrics = [&metrics, progress] { return metrics.Text(progress()); };
+  return Dashboard::Start(std::move(options));
+}
+
 absl::Status Serve(const Flags& flags) {
   LEEWAY_ASSIGN_OR_RETURN(const auto credentials,
                           ServerCredentials(flags.tls, flags.listen, flags.insecure_anywhere));
@@ -134,8 +162,9 @@ absl::Status Serve(const Flags& flags) {
   LEEWAY_ASSIGN_OR_RETURN(v1::RunConfig config, LoadConfig(flags.config));
   if (flags.clients > 0) config.mutable_cohort()->set_clients(flags.clients);
   LEEWAY_RETURN_IF_ERROR(Annotate(CheckClients(config, config.cohort().clients()), flags.config));
+  const std::unique_ptr<Metrics> metrics = flags.dashboard.empty() ? nullptr : Metrics::Make();
   LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
-                          Engine::Open({config, flags.state, LogEvent}));
+                          Engine::Open({config, flags.state, LogEvent, metrics.get()}));
   const std::unique_ptr<grpc::Service> service = MakeService(*engine, std::move(gate));
   int port = 0;
   const std::unique_ptr<grpc::Server> server =
@@ -146,14 +175,24 @@ absl::Status Serve(const Flags& flags) {
         "; is the port in use? Choose another with --listen, or port 0 for any free one"));
   }
   const std::string address = BoundAddress(flags.listen, port);
-  LEEWAY_RETURN_IF_ERROR(WriteAddress(flags.address_file, address));
+  std::unique_ptr<Dashboard> dashboard;
+  std::function<void()> unsubscribe = [] {};
+  if (metrics) {
+    LEEWAY_ASSIGN_OR_RETURN(dashboard, StartDashboard(flags, config, *engine, *metrics));
+    unsubscribe = engine->Subscribe([&feed = dashboard->feed()] { feed.Changed(); });
+  }
+  LEEWAY_RETURN_IF_ERROR(WriteAddress(
+      flags.address_file, dashboard ? absl::StrCat(address, "\n", dashboard->url()) : address));
   absl::PrintF("leeway-server %s listening on %s (%s), waiting for %d client(s)\n", kVersion,
                address, flags.tls.empty() ? "no TLS" : "mutual TLS", config.cohort().clients());
+  if (dashboard) absl::PrintF("dashboard on %s\n", dashboard->url());
   std::fflush(stdout);
   OnTermination(flags.exit_with_stdin, [&engine] { engine->Stop(); });
   const absl::Status outcome = engine->Run();
-  // Streams end by themselves once told that the run is over; a server that is
-  // told to stop does not wait for those that only watch.
+  unsubscribe();
+  if (dashboard) dashboard->Stop();
+  // Streams end by themselves once told that the run is over; a server that
+  // is told to stop does not wait for those that only watch.
   const absl::Duration grace = absl::Seconds(absl::IsCancelled(outcome) ? 1 : 10);
   server->Shutdown(absl::ToChronoTime(absl::Now() + grace));
   return outcome;
@@ -166,8 +205,11 @@ int Main(int argc, char** argv) {
   Declare(app, flags);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::Success& help) {  // --help, --version
+    return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    absl::FPrintF(stderr, "leeway-server: %s\n", UsageText(app, error));
+    return 2;
   }
   BlockTerminationSignals();
   const absl::Status outcome = Serve(flags);

@@ -15,7 +15,7 @@ namespace leeway {
 namespace {
 
 constexpr char kIdxExample[] =
-    "Fashion-MNIST from the Debian package dataset-fashion-mnist, then 100 IID clients:\n"
+    "Example: Fashion-MNIST from the Debian package dataset-fashion-mnist, 100 IID clients:\n"
     "  F=/usr/share/datasets/fashion-mnist\n"
     "  leeway data import idx $F/train-images-idx3-ubyte.gz --labels "
     "$F/train-labels-idx1-ubyte.gz \\\n"
@@ -24,7 +24,7 @@ constexpr char kIdxExample[] =
     "  leeway data partition fashion --by iid --clients 100 --out fashion-iid";
 
 constexpr char kCsvExample[] =
-    "UCI heart disease, one client per hospital:\n"
+    "Example: UCI heart disease, one client per hospital:\n"
     "  leeway data import csv heart_disease --strip-prefix processed. --no-header \\\n"
     "    --columns "
     "age,sex,cp,trestbps,chol,fbs,restecg,thalach,exang,oldpeak,slope,ca,thal,num \\\n"
@@ -58,27 +58,27 @@ std::function<void()> Guarded(int* exit_code, std::function<int()> command) {
 }
 
 void AddWriterOptions(CLI::App& command, WriterOptions& options, bool shape) {
-  command.add_option("--out", options.out, "directory to write; must not exist")
+  command.add_option("--out", options.out, "Directory to write; must not exist")
       ->required()
       ->type_name("DIR");
   command
       .add_option("--min-samples", options.min_samples,
-                  "leave out clients with fewer training samples")
+                  "Leave out clients with fewer training samples")
       ->capture_default_str();
   if (!shape) return;
-  command.add_option("--classes", options.classes, "labels must be below this (default: as found)");
-  command.add_option("--shape", options.shape, "shape of one sample of x, as in 28,28")
+  command.add_option("--classes", options.classes, "Labels must be below this (default: as found)");
+  command.add_option("--shape", options.shape, "Shape of one sample of x, as in 28,28")
       ->delimiter(',')
       ->allow_extra_args(false);
 }
 
 void AddSequenceOptions(CLI::App& command, SequenceOptions& options, const char* vocabulary) {
-  command.add_option("--sequence", options.length, "tokens in a row")
+  command.add_option("--sequence", options.length, "Tokens in a row")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   command.add_option("--vocabulary", options.vocabulary, vocabulary)->capture_default_str();
   command.add_flag("!--truncate", options.split,
-                   "only the first row of a long text (default: several rows)");
+                   "Only the first row of a long text (default: several rows)");
 }
 
 // Adds `name` with its own options; `run` is called with them.
@@ -97,12 +97,14 @@ void AddLeaf(CLI::App& parent, int* exit_code) {
   CLI::App* command = AddCommand(parent, "leaf", "LEAF JSON files (.json, .json.gz)", exit_code,
                                  options, ImportLeaf);
   command
-      ->add_option("source", options->source, "directory with train/ and test/, or with the files")
+      ->add_option("SOURCE", options->source, "Directory with train/ and test/, or with the files")
       ->required();
-  command->add_option("--test", options->test, "directory of the test files");
+  command->add_option("--test", options->test, "Directory of the test files");
   command->add_option("--tokens", options->vocabulary,
-                      "x are token ids below this (default: x are numbers)");
+                      "Inputs are token ids below this (default: x are numbers)");
   AddWriterOptions(*command, options->writer, /*shape=*/true);
+  command->footer(
+      "Example:\n  leeway data import leaf femnist/data --out data/femnist --shape 28,28");
 }
 
 void AddTff(CLI::App& parent, int* exit_code) {
@@ -111,13 +113,16 @@ void AddTff(CLI::App& parent, int* exit_code) {
   CLI::App* command =
       AddCommand(parent, "tff", "TensorFlow Federated HDF5: /examples/CLIENT/FEATURE", exit_code,
                  options, ImportTff);
-  command->add_option("source", options->source, "file of training data")->required();
-  command->add_option("--test", options->test, "file of test data");
+  command->add_option("SOURCE", options->source, "File of training data")->required();
+  command->add_option("--test", options->test, "File of test data");
   command->add_option("--feature", options->feature,
-                      "default: pixels, image, snippets (by character) or tokens (by word)");
-  command->add_option("--label", options->label, "default: label or y");
-  AddSequenceOptions(*command, options->sequences, "most tokens to keep; 0: all");
+                      "Default: pixels, image, snippets (by character) or tokens (by word)");
+  command->add_option("--label", options->label, "Default: label or y");
+  AddSequenceOptions(*command, options->sequences, "Most tokens to keep; 0: all");
   AddWriterOptions(*command, options->writer, /*shape=*/true);
+  command->footer(
+      "Example:\n  leeway data import tff fed_emnist_train.h5 --test fed_emnist_test.h5 --out "
+      "data/emnist");
 }
 
 void AddIdx(CLI::App& parent, int* exit_code) {
@@ -125,31 +130,31 @@ void AddIdx(CLI::App& parent, int* exit_code) {
   CLI::App* command =
       AddCommand(parent, "idx", "IDX images and labels (MNIST), as one client \"all\"", exit_code,
                  options, ImportIdx);
-  command->add_option("images", options->images, "file of training images")->required();
-  command->add_option("--labels", options->labels, "file of training labels")->required();
-  command->add_option("--test-images", options->test_images, "file of test images");
-  command->add_option("--test-labels", options->test_labels, "file of test labels");
+  command->add_option("IMAGES", options->images, "File of training images")->required();
+  command->add_option("--labels", options->labels, "File of training labels")->required();
+  command->add_option("--test-images", options->test_images, "File of test images");
+  command->add_option("--test-labels", options->test_labels, "File of test labels");
   AddWriterOptions(*command, options->writer, /*shape=*/true);
   command->footer(kIdxExample);
 }
 
 void AddCsvColumns(CLI::App& command, CsvOptions& options) {
   command.add_option("--client-column", options.client_column,
-                     "column that names the client (default: one file per client)");
-  command.add_option("--label", options.label, "column of the label")->required();
-  command.add_option("--columns", options.columns, "names of the columns, when there is no header")
+                     "Column that names the client (default: one file per client)");
+  command.add_option("--label", options.label, "Column of the label")->required();
+  command.add_option("--columns", options.columns, "Names of the columns, when there is no header")
       ->delimiter(',')
       ->allow_extra_args(false);
-  command.add_option("--drop-columns", options.drop_columns, "columns to leave out")
+  command.add_option("--drop-columns", options.drop_columns, "Columns to leave out")
       ->delimiter(',')
       ->allow_extra_args(false);
   command
-      .add_option("--one-hot", options.one_hot, "columns of categories; the first level is dropped")
+      .add_option("--one-hot", options.one_hot, "Columns of categories; the first level is dropped")
       ->delimiter(',')
       ->allow_extra_args(false);
   command
       .add_option("--missing", options.missing,
-                  "marks of missing values; rows with one are left out")
+                  "Marks of missing values; rows with one are left out")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->capture_default_str();
@@ -159,20 +164,20 @@ void AddCsv(CLI::App& parent, int* exit_code) {
   auto options = std::make_shared<CsvOptions>();
   CLI::App* command = AddCommand(parent, "csv", "CSV: a file per client or a client column",
                                  exit_code, options, ImportCsv);
-  command->add_option("sources", options->sources, "files, or directories of files")->required();
+  command->add_option("SOURCES", options->sources, "Files, or directories of files")->required();
   AddCsvColumns(*command, *options);
-  command->add_flag("--header,!--no-header", options->header, "the first row names the columns");
-  command->add_option("--delimiter", options->delimiter, "between cells")->capture_default_str();
-  command->add_option("--strip-prefix", options->strip_prefix, "taken off file names");
+  command->add_flag("--header,!--no-header", options->header, "The first row names the columns");
+  command->add_option("--delimiter", options->delimiter, "Between cells")->capture_default_str();
+  command->add_option("--strip-prefix", options->strip_prefix, "Taken off file names");
   command->add_option("--label-positive-above", options->label_positive_above,
-                      "the label becomes 1 above this value, else 0");
-  command->add_flag("--regression", options->regression, "keep the label a real number");
-  command->add_option("--scale", options->scale, "number columns: over all training rows")
+                      "The label becomes 1 above this value, else 0");
+  command->add_flag("--regression", options->regression, "Keep the label a real number");
+  command->add_option("--scale", options->scale, "Number columns: over all training rows")
       ->check(CLI::IsMember({"none", "standard"}))
       ->capture_default_str();
-  command->add_option("--test-fraction", options->test_fraction, "rows of each client to test on")
+  command->add_option("--test-fraction", options->test_fraction, "Rows of each client to test on")
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "of the choice of test rows")->capture_default_str();
+  command->add_option("--seed", options->seed, "Of the choice of test rows")->capture_default_str();
   AddWriterOptions(*command, options->writer, /*shape=*/true);
   command->footer(kCsvExample);
 }
@@ -181,42 +186,46 @@ void AddText(CLI::App& parent, int* exit_code) {
   auto options = std::make_shared<TextOptions>();
   options->sequences.vocabulary = 10000;
   CLI::App* command = AddCommand(
-      parent, "text", "sentences by user: TSV of user_id, creation_date, type, source_id, tokens",
+      parent, "text", "Sentences by user: TSV of user_id, creation_date, type, source_id, tokens",
       exit_code, options, ImportText);
-  command->add_option("source", options->source, "TSV file, plain or .gz")->required();
-  command->add_option("--min-sentences", options->min_sentences, "leave out users with fewer")
+  command->add_option("SOURCE", options->source, "TSV file, plain or .gz")->required();
+  command->add_option("--min-sentences", options->min_sentences, "Leave out users with fewer")
       ->capture_default_str();
   command
       ->add_option("--test-fraction", options->test_fraction,
-                   "of each user's sentences, the last by date")
+                   "Of each user's sentences, the last by date")
       ->capture_default_str();
-  AddSequenceOptions(*command, options->sequences, "most frequent words to keep; 0: all");
+  AddSequenceOptions(*command, options->sequences, "Most frequent words to keep; 0: all");
   AddWriterOptions(*command, options->writer, /*shape=*/false);
+  command->footer(
+      "Example:\n  leeway data import text sentences.tsv.gz --out data/words --sequence 20");
 }
 
 void AddPartition(CLI::App& parent, int* exit_code) {
   auto options = std::make_shared<PartitionOptions>();
-  CLI::App* command = AddCommand(parent, "partition", "deal the samples of a federation anew",
+  CLI::App* command = AddCommand(parent, "partition", "Deal the samples of a federation anew",
                                  exit_code, options, PartitionFederation);
-  command->add_option("source", options->source, "federation directory")->required();
-  command->add_option("--by", options->by, "the rule")
+  command->add_option("SOURCE", options->source, "Federation directory")->required();
+  command->add_option("--by", options->by, "The rule")
       ->check(CLI::IsMember({"iid", "dirichlet", "shards", "size", "natural", "shuffle"}))
       ->capture_default_str();
-  command->add_option("--clients", options->clients, "number of clients to make");
-  command->add_option("--alpha", options->alpha, "dirichlet: small is uneven")
+  command->add_option("--clients", options->clients, "Number of clients to make");
+  command->add_option("--alpha", options->alpha, "Dirichlet: small is uneven")
       ->capture_default_str();
-  command->add_option("--shards-per-client", options->shards_per_client, "shards")
+  command->add_option("--shards-per-client", options->shards_per_client, "Shards")
       ->capture_default_str();
-  command->add_option("--sigma", options->sigma, "size: of the log of the sizes")
+  command->add_option("--sigma", options->sigma, "Size: of the log of the sizes")
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "of all choices")->capture_default_str();
+  command->add_option("--seed", options->seed, "Of all choices")->capture_default_str();
   command->add_flag("--central-test", options->central_test,
-                    "all test samples in the directory evaluator, none with the clients");
+                    "All test samples in the directory evaluator, none with the clients");
   AddWriterOptions(*command, options->writer, /*shape=*/false);
   command->footer(
       "iid: equal sizes at random. dirichlet: each class in Dirichlet(alpha) shares.\n"
       "shards: sorted by label, cut, dealt. size: at random in log-normal sizes.\n"
-      "natural: clients stay whole. shuffle: at random, every client keeps its sizes.");
+      "natural: clients stay whole. shuffle: at random, every client keeps its sizes.\n"
+      "Example:\n  leeway data partition data/all --by dirichlet --alpha 0.3 --clients 100 --out "
+      "data/d");
 }
 
 void AddDescribe(CLI::App& parent, int* exit_code) {
@@ -226,10 +235,11 @@ void AddDescribe(CLI::App& parent, int* exit_code) {
     bool check = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = parent.add_subcommand("describe", "print the summary of a federation");
-  command->add_option("directory", options->root, "federation directory")->required();
-  command->add_flag("--json", options->json, "as JSON");
-  command->add_flag("--check", options->check, "read all labels and token ids and check them");
+  CLI::App* command = parent.add_subcommand("describe", "Print the summary of a federation");
+  command->add_option("DIR", options->root, "Federation directory")->required();
+  command->add_flag("--json", options->json, "As JSON");
+  command->add_flag("--check", options->check, "Read all labels and token ids and check them");
+  command->footer("Example:\n  leeway data describe data/paper --check");
   command->callback(Guarded(exit_code, [options] {
     const absl::StatusOr<Json> federation = DescribeFederation(options->root, options->check);
     if (!federation.ok()) return Report(federation.status());
@@ -242,8 +252,9 @@ void AddDescribe(CLI::App& parent, int* exit_code) {
 }  // namespace
 
 void AddImportCommands(CLI::App& data, int* exit_code) {
-  CLI::App* import = data.add_subcommand("import", "turn data files into one directory per client");
+  CLI::App* import = data.add_subcommand("import", "Turn data files into one directory per client");
   import->require_subcommand(1);
+  import->footer("Example:\n  leeway data import leaf femnist/data --out data/femnist");
   AddLeaf(*import, exit_code);
   AddTff(*import, exit_code);
   AddIdx(*import, exit_code);

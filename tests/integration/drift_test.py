@@ -6,7 +6,7 @@ import unittest
 
 import numpy as np
 
-from browser import assert_charts_are_drawn
+from drawn_charts import assert_charts_are_drawn
 from leeway_case import LeewayCase
 from oracle_test import load
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import unittest
 
-from browser import assert_charts_are_drawn
+from drawn_charts import assert_charts_are_drawn
 from leeway_case import BIN, SOURCE, TIMEOUT, LeewayCase
 
 DRIVER = os.path.join(SOURCE, "experiments", "paper.py")

@@ -43,6 +43,12 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Bad{"seed: 1\nmodle { }",
             "line 2, column 7: Message type \"leeway.v1.RunConfig\" has no field named \"modle\""},
+        Bad{"model { linear_regression {} }\nphases {\n  train {\n    rounds: 1 local { step_size: "
+            "-1 "
+            "steps: 1 } } }",
+            "line 4, column 23: phases[0].train.local.step_size is -1"},
+        Bad{"model { linear_regression {} }\nphases {\n  train { local { steps: 1 } } }",
+            "line 3, column 3: phases[0].train.rounds is 0"},
         Bad{"seed: x", "line 1"}, Bad{"model { linear_regression {} }", "phases is empty"},
         Bad{"phases { optimum {} }", "model is missing"},
         Bad{"model { linear_regression {} } phases { }", "phases[0] is empty"},

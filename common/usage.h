@@ -1,0 +1,67 @@
+// What our programs say to a wrong command line: what is wrong, what may have been
+// meant, and where the help is. For their main files only.
+#ifndef LEEWAY_COMMON_USAGE_H_
+#define LEEWAY_COMMON_USAGE_H_
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace leeway {
+
+// Number of letters to add, remove or change (Levenshtein).
+inline size_t EditDistance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
+    }
+  }
+  return row[b.size()];
+}
+
+// The known word that `word` was probably meant to be; empty if none is near.
+inline std::string NearestWord(const std::string& word, const std::vector<std::string>& known) {
+  const auto nearest = std::min_element(
+      known.begin(), known.end(),
+      [&](const auto& a, const auto& b) { return EditDistance(word, a) < EditDistance(word, b); });
+  if (nearest == known.end()) return "";
+  return EditDistance(word, *nearest) <= std::max<size_t>(2, nearest->size() / 2) ? *nearest : "";
+}
+
+// The command that the error is about, and what to say to it.
+inline std::string UsageText(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* command = &app;
+  std::string name = app.get_name();
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands()[0];
+    absl::StrAppend(&name, " ", command->get_name());
+  }
+  std::string text(absl::StripTrailingAsciiWhitespace(error.what()));
+  for (const std::string& extra : app.remaining(true)) {
+    if (extra.rfind("--", 0) != 0) continue;
+    std::vector<std::string> known;
+    for (const CLI::Option* option : command->get_options()) {
+      for (const std::string& one : option->get_lnames()) known.push_back("--" + one);
+    }
+    const std::string nearest = NearestWord(extra.substr(0, extra.find('=')), known);
+    if (nearest.empty()) break;
+    return absl::StrCat("there is no option ", extra, "; did you mean `", nearest, "`? See `", name,
+                        " --help`");
+  }
+  return absl::StrCat(text, "; see `", name, " --help`");
+}
+
+}  // namespace leeway
+
+#endif  // LEEWAY_COMMON_USAGE_H_

@@ -1,0 +1,324 @@
+#include "dashboard/feed.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "cli/drift.h"
+#include "common/status.h"
+
+namespace leeway {
+namespace {
+
+constexpr absl::Duration kRest = absl::Milliseconds(100);  // between two readings
+constexpr uint64_t kMostEvents = 500;                      // of the past that a page is sent
+constexpr int kRecentRounds = 20;                          // that the time left is judged by
+
+// A reading may change the verdict only if one of these is in it.
+bool Weighs(const v1::RoundRecord& record) {
+  return record.has_fixed_point() || record.has_constants() || record.kind() == v1::PROBE_ROUND;
+}
+
+}  // namespace
+
+std::string Cursor::Id() const { return absl::StrCat(run_id, "/", round, "/", event); }
+
+Cursor Cursor::Parse(const std::string& id) {
+  const std::vector<std::string> parts = absl::StrSplit(id, '/');
+  Cursor cursor;
+  if (parts.size() != 3 || !absl::SimpleAtoi(parts[1], &cursor.round) ||
+      !absl::SimpleAtoi(parts[2], &cursor.event)) {
+    return {};
+  }
+  cursor.run_id = parts[0];
+  return cursor;
+}
+
+Feed::Feed(Options options)
+    : options_(std::move(options)), verdict_(absl::NotFoundError("nothing is measured yet")) {
+  run_.directory = options_.directory;
+  run_.config = options_.config;
+  thread_ = std::thread([this] { Follow(); });
+}
+
+Feed::~Feed() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopped_ = true;
+  }
+  thread_.join();
+}
+
+void Feed::Changed() {
+  absl::MutexLock lock(&mu_);
+  changed_ = true;
+}
+
+void Feed::Close() {
+  if (absl::Status status = Refresh(); !status.ok()) {
+    absl::MutexLock lock(&mu_);
+    progress_.set_message(std::string(status.message()));
+  }
+  absl::MutexLock lock(&mu_);
+  closed_ = true;
+  ++version_;
+}
+
+void Feed::Follow() {
+  const auto woken = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return changed_ || stopped_; };
+  while (true) {
+    {
+      absl::MutexLock lock(&mu_);
+      mu_.Await(absl::Condition(&woken));
+      if (stopped_) return;
+    }
+    // A store that cannot be read now is read at the next change.
+    Refresh().IgnoreError();
+    absl::MutexLock lock(&mu_);
+    mu_.AwaitWithTimeout(absl::Condition(&stopped_), kRest);
+  }
+}
+
+absl::Status Feed::Refresh() {
+  absl::MutexLock reading(&reading_mu_);
+  {
+    absl::MutexLock lock(&mu_);
+    changed_ = false;
+  }
+  // First what the store has, so that the server's word is never older than it.
+  const absl::Status stored = ReadStore();
+  if (!stored.ok() && !(absl::IsNotFound(stored) && options_.live)) return stored;
+  const LiveStatus live = options_.live ? options_.live() : LiveStatus{};
+  absl::MutexLock lock(&mu_);
+  if (options_.live) {
+    progress_ = live.progress;
+    for (const ClientPresence& one : live.clients) {
+      Client& client = Named(one.id);
+      if (client.connected == one.connected && client.examples == one.examples) continue;
+      client.connected = one.connected;
+      client.examples = one.examples;
+      Touch(client);
+    }
+  } else {
+    progress_.set_state(run_.state);
+    progress_.set_message(run_.message);
+    progress_.set_expected(static_cast<uint32_t>(run_.clients));
+    if (!run_.records.empty()) {
+      const v1::RoundRecord& last = run_.records.back();
+      progress_.set_phase(last.phase());
+      progress_.set_round(last.round());
+      progress_.set_round_in_phase(last.round_in_phase());
+      progress_.set_reports(last.reports());
+      progress_.set_sampled(last.sampled());
+    }
+  }
+  ++version_;
+  return absl::OkStatus();
+}
+
+absl::Status Feed::ReadStore() {
+  if (store_ == nullptr) {
+    LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::OpenReadOnly(options_.directory));
+    // Opened before its run began it would stay empty: look again next time.
+    if (!store->begun()) return absl::OkStatus();
+    LEEWAY_ASSIGN_OR_RETURN(const std::vector<StoredClient> roster, store->Roster());
+    LEEWAY_ASSIGN_OR_RETURN(RunSummary head, ReadHead(*store, options_.directory));
+    absl::MutexLock lock(&mu_);
+    run_ = std::move(head);
+    clients_.clear();
+    index_.clear();
+    for (const StoredClient& one : roster) Named(one.id).examples = one.examples;
+    store_ = std::move(store);
+  }
+  uint64_t round = 0, event = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!run_.records.empty()) round = run_.records.back().round();
+    if (!run_.events.empty()) event = run_.events.back().sequence();
+  }
+  LEEWAY_ASSIGN_OR_RETURN(std::vector<v1::RoundRecord> records, store_->RoundsAfter(round));
+  LEEWAY_ASSIGN_OR_RETURN(std::vector<v1::Event> events, store_->EventsAfter(event));
+  std::vector<std::vector<uint32_t>> accepted;
+  accepted.reserve(records.size());
+  for (const v1::RoundRecord& record : records) {
+    LEEWAY_ASSIGN_OR_RETURN(accepted.emplace_back(), store_->Accepted(record.round()));
+  }
+  LEEWAY_ASSIGN_OR_RETURN(const v1::RunState state, store_->State());
+  LEEWAY_ASSIGN_OR_RETURN(const std::string message, store_->Message());
+  LEEWAY_ASSIGN_OR_RETURN(std::vector<NamedModel> names, store_->NamedModels());
+  absl::MutexLock lock(&mu_);
+  run_.state = state;
+  run_.message = message;
+  run_.names = std::move(names);
+  for (size_t i = 0; i < records.size(); ++i) {
+    for (const uint32_t index : accepted[i]) {
+      if (index >= clients_.size()) continue;
+      clients_[index].last_report = records[i].round();
+      Touch(clients_[index]);
+    }
+  }
+  for (const v1::Event& one : events) Count(one);
+  const bool weighs = std::any_of(records.begin(), records.end(), Weighs);
+  run_.records.insert(run_.records.end(), records.begin(), records.end());
+  run_.events.insert(run_.events.end(), events.begin(), events.end());
+  if (weighs || run_.records.size() == records.size()) verdict_ = Judge(run_);
+  return absl::OkStatus();
+}
+
+Feed::Client& Feed::Named(const std::string& id) {
+  const auto [found, fresh] = index_.try_emplace(id, clients_.size());
+  if (fresh) {
+    Client client;
+    client.id = id;
+    clients_.push_back(client);
+    Touch(clients_.back());
+  }
+  return clients_[found->second];
+}
+
+void Feed::Count(const v1::Event& event) {
+  const auto found = index_.find(event.subject());
+  if (found == index_.end()) return;
+  Client& client = clients_[found->second];
+  if (event.kind() == "refused") {
+    ++client.refusals;
+    client.reason = event.text();
+  } else if (event.kind() == "quarantined") {
+    client.quarantined = true;
+    client.reason = event.text();
+  }
+  Touch(client);
+}
+
+std::optional<std::string> Feed::Next(Cursor& cursor, absl::Duration limit) {
+  absl::MutexLock lock(&mu_);
+  const auto news = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return version_ > cursor.version || stopped_;
+  };
+  if (!mu_.AwaitWithTimeout(absl::Condition(&news), limit) || stopped_) return std::nullopt;
+  // Another run than the one the watcher knew: it starts over.
+  if (cursor.run_id != run_.run_id) cursor = {.run_id = run_.run_id};
+  std::string text = News(cursor);
+  if (!run_.records.empty()) cursor.round = run_.records.back().round();
+  if (!run_.events.empty()) cursor.event = run_.events.back().sequence();
+  cursor.version = version_;
+  return text;
+}
+
+bool Feed::Ended(const Cursor& cursor) const {
+  absl::MutexLock lock(&mu_);
+  return stopped_ || (closed_ && cursor.version == version_);
+}
+
+bool Feed::Over() const {
+  absl::MutexLock lock(&mu_);
+  return progress_.state() == v1::DONE || progress_.state() == v1::FAILED;
+}
+
+std::string Feed::Json() const {
+  absl::MutexLock lock(&mu_);
+  return RunJson(run_);
+}
+
+RunSummary Feed::Summary() const {
+  absl::MutexLock lock(&mu_);
+  return run_;
+}
+
+// One message to a watcher. Lists hold what is new since its cursor.
+std::string Feed::News(const Cursor& since) const {
+  JsonWriter json;
+  json.BeginObject();
+  json.Field("run_id", run_.run_id);
+  json.Field("name", run_.config.name().empty() ? run_.directory : run_.config.name());
+  json.Field("directory", run_.directory);
+  json.Field("model", ModelKind(run_.config.model()));
+  json.Field("after_round", since.round);
+  json.Key("live").Bool(options_.live != nullptr && !closed_);
+  json.Key("phases").BeginArray();
+  for (const v1::Phase& phase : run_.config.phases()) json.Value(PhaseText(phase));
+  json.EndArray();
+  WriteProgress(json);
+  WriteClients(since.version, json);
+  json.Key("events").BeginArray();
+  const uint64_t total = run_.events.size();
+  for (const v1::Event& event : run_.events) {
+    if (event.sequence() <= since.event || event.sequence() + kMostEvents <= total) continue;
+    json.BeginObject();
+    json.Field("sequence", event.sequence());
+    json.Field("time", event.time());
+    json.Field("kind", event.kind());
+    json.Field("subject", event.subject());
+    json.Field("text", event.text());
+    json.EndObject();
+  }
+  json.EndArray();
+  if (verdict_.ok()) {
+    WriteVerdict(*verdict_, json.Key("verdict"));
+  } else {
+    json.NullField("verdict");
+    json.Field("no_verdict", std::string(verdict_.status().message()));
+  }
+  WriteRun(run_, since.round, json.Key("run"));
+  json.EndObject();
+  return json.text();
+}
+
+void Feed::WriteProgress(JsonWriter& json) const {
+  json.Key("progress").BeginObject();
+  json.Field("state", StateName(progress_.state()));
+  json.Field("message", progress_.message());
+  json.Field("joined", progress_.joined());
+  json.Field("expected", progress_.expected());
+  json.Field("phase", progress_.phase());
+  json.Field("round", progress_.round());
+  json.Field("round_in_phase", progress_.round_in_phase());
+  json.Field("rounds_in_phase", progress_.rounds_in_phase());
+  json.Field("reports", progress_.reports());
+  json.Field("sampled", progress_.sampled());
+  json.Field("seconds_left", SecondsLeft());
+  json.EndObject();
+}
+
+// Of the current phase, from its last rounds; NaN if not known.
+double Feed::SecondsLeft() const {
+  if (progress_.state() != v1::RUNNING || progress_.rounds_in_phase() == 0) return NAN;
+  double seconds = 0;
+  int rounds = 0;
+  for (auto one = run_.records.rbegin(); one != run_.records.rend() && rounds < kRecentRounds;
+       ++one) {
+    if (one->phase() != progress_.phase()) break;
+    seconds += one->seconds();
+    ++rounds;
+  }
+  if (rounds == 0) return NAN;
+  const uint64_t done = run_.records.back().round_in_phase();
+  const uint64_t left = progress_.rounds_in_phase() - std::min(progress_.rounds_in_phase(), done);
+  return seconds / rounds * static_cast<double>(left);
+}
+
+void Feed::WriteClients(uint64_t since, JsonWriter& json) const {
+  json.Field("clients_total", uint64_t{clients_.size()});
+  json.Key("clients").BeginArray();
+  for (size_t i = 0; i < std::min(clients_.size(), kMostClientsShown); ++i) {
+    const Client& client = clients_[i];
+    if (client.version <= since) continue;
+    json.BeginObject();
+    json.Field("index", uint64_t{i});
+    json.Field("id", client.id);
+    json.Field("examples", client.examples);
+    json.Field("state", client.quarantined ? "quarantined"
+                        : client.connected ? "connected"
+                                           : "away");
+    json.Field("last_report", client.last_report);
+    json.Field("refusals", client.refusals);
+    json.Field("reason", client.reason);
+    json.EndObject();
+  }
+  json.EndArray();
+}
+
+}  // namespace leeway

@@ -1,0 +1,229 @@
+// The page: follows the run by server-sent events and shows what they say. All text
+// from the run goes into textContent, never into HTML.
+'use strict';
+
+const run = {rounds: [], probes: [], evaluations: [], fixed_points: [], clients: [], events: []};
+let latest = null;     // the last message
+let lastId = '';       // of the last event, to go on from
+let ended = false;
+let chosenProbe = null; // by the user; null: the newest
+let redraw = 0;        // a frame that is asked for
+const kRowsShown = 200;
+
+const find = (id) => document.getElementById(id);
+const say = (id, text) => { if (find(id).textContent !== text) find(id).textContent = text; };
+
+function number(value) {
+  if (value === null || value === undefined) return '–';
+  if (value === 0 || (Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6)) return String(Number(value.toPrecision(6)));
+  return value.toExponential(3);
+}
+
+function duration(seconds) {
+  if (seconds < 1) return 'less than a second';
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return `${(seconds / 3600).toFixed(1)} h`;
+}
+
+// cells: text or numbers; numbers keep their exact value in data-value.
+function fill(table, heads, rows) {
+  const cell = (tag, value, head) => {
+    const made = document.createElement(tag);
+    const numeric = typeof value === 'number' || value === null;
+    made.textContent = numeric ? number(value) : value;
+    if (numeric && value !== null) made.dataset.value = String(value);
+    if (numeric || (head && head.startsWith(' '))) made.className = 'number';
+    if (tag === 'th') made.scope = 'col';
+    return made;
+  };
+  const line = (tag, values) => {
+    const made = document.createElement('tr');
+    for (const value of values) made.append(cell(tag, value, tag === 'th' ? value : ''));
+    return made;
+  };
+  const head = document.createElement('thead');
+  head.append(line('th', heads));
+  const body = document.createElement('tbody');
+  for (const row of rows) body.append(line('td', row));
+  find(table).replaceChildren(head, body);
+}
+
+function take(message) {
+  if (latest && latest.run_id !== message.run_id) {
+    for (const list of Object.values(run)) list.length = 0;
+  } else if (message.after_round === 0) {
+    for (const name of ['rounds', 'probes', 'evaluations', 'fixed_points']) run[name].length = 0;
+  }
+  latest = message;
+  for (const name of ['rounds', 'probes', 'evaluations', 'fixed_points']) {
+    for (const one of message.run[name]) run[name].push(one);
+  }
+  for (const client of message.clients) run.clients[client.index] = client;
+  const seen = run.events.length ? run.events[run.events.length - 1].sequence : 0;
+  for (const event of message.events) if (event.sequence > seen) run.events.push(event);
+  if (!redraw) redraw = requestAnimationFrame(show);
+}
+
+function showProgress() {
+  const p = latest.progress;
+  say('name', latest.name);
+  document.title = `${latest.name} · Leeway`;
+  say('state', p.state);
+  find('state').className = `badge ${p.state}`;
+  find('message').hidden = !p.message;
+  say('message', p.message);
+  let text = '';
+  let part = 0;
+  if (p.state === 'gathering') {
+    text = `${p.joined} of ${p.expected} clients have joined.`;
+    part = p.expected ? p.joined / p.expected : 0;
+  } else if (p.state === 'done') {
+    text = `Done: ${p.round} rounds.`;
+    part = 1;
+  } else {
+    const of = p.rounds_in_phase ? ` of ${p.rounds_in_phase}` : '';
+    text = `Phase ${p.phase + 1} of ${latest.phases.length}, round ${p.round_in_phase}${of}; ` +
+           `${p.reports} of ${p.sampled} reports`;
+    text += p.seconds_left === null ? '.' : `; about ${duration(p.seconds_left)} left in this phase.`;
+    part = p.rounds_in_phase ? p.round_in_phase / p.rounds_in_phase : 0;
+  }
+  say('progress-text', text);
+  find('bar').value = part;
+  const items = latest.phases.map((phase, i) => {
+    const item = document.createElement('li');
+    const past = p.state === 'done' || (p.state !== 'gathering' && i < p.phase);
+    const now = p.state === 'running' && i === p.phase;
+    item.textContent = `${phase}${past ? ' ✓' : now ? ' …' : ''}`;
+    if (now) item.setAttribute('aria-current', 'step');
+    return item;
+  });
+  find('phases').replaceChildren(...items);
+}
+
+function showVerdict() {
+  const verdict = latest.verdict;
+  find('verdict').className = `verdict ${verdict ? verdict.verdict : ''}`;
+  say('verdict', verdict ? verdict.sentence : `No verdict yet: ${latest.no_verdict}.`);
+  find('warnings').replaceChildren(...(verdict ? verdict.warnings : []).map((text) => {
+    const item = document.createElement('li');
+    item.textContent = text;
+    return item;
+  }));
+  find('evidence-box').hidden = !verdict;
+  if (!verdict) return;
+  fill('evidence', [' H', ' loss gap', ' in standard errors', ' |w_H − w*|²', ' ρ²', ' bound', 'verdict'],
+       verdict.evidence.map((e) => [e.h, e.gap, e.gap_in_standard_errors, e.distance_squared,
+                                    e.unbiased_drift_squared, e.drift_bound, e.verdict]));
+}
+
+function showProbes() {
+  const select = find('probe');
+  if (select.options.length !== run.probes.length) {
+    select.replaceChildren(...run.probes.map((probe, i) => {
+      const option = document.createElement('option');
+      option.value = String(i);
+      option.textContent = `${probe.point}, round ${probe.round}, ${probe.clients} clients`;
+      return option;
+    }));
+  }
+  const index = chosenProbe ?? run.probes.length - 1;
+  if (run.probes.length) select.value = String(index);
+  const probe = run.probes[index];
+  Charts.driftOverSteps(probe);
+  fill('drift-h-table', [' H', ' ρ²', ' 95 % low', ' 95 % high', ' bound', ' older theory'],
+       (probe ? probe.steps : []).map((s) => [s.h, s.unbiased_drift_squared, s.interval_low,
+                                              s.interval_high, s.drift_bound, s.classic_bound]));
+}
+
+function showRounds() {
+  Charts.driftOverRounds(run.rounds);
+  Charts.loss(run.rounds);
+  const last = run.rounds[run.rounds.length - 1];
+  say('loss-now', last ? `${number(last.loss)} after ${run.rounds.length} training rounds` : 'No training round yet.');
+  if (last) find('loss-now').dataset.value = String(last.loss);
+  fill('rounds-table', [' round', ' loss', ' ρ²', ' bound', ' reports', ' seconds'],
+       run.rounds.slice(-20).reverse().map((r) => [r.round, r.loss, r.average_drift_squared,
+                                                   r.drift_bound, r.reports, r.seconds]));
+}
+
+function showEvaluations() {
+  Charts.accuracy(run.evaluations);
+  const last = run.evaluations[run.evaluations.length - 1];
+  let text = 'No evaluation yet.';
+  if (last) {
+    text = `loss ${number(last.loss)}`;
+    if (last.test_loss !== null) text += `, test loss ${number(last.test_loss)}`;
+    if (last.accuracy !== null) text += `, accuracy ${(100 * last.accuracy).toFixed(2)} %`;
+  }
+  say('accuracy-now', text);
+  fill('evaluations-table', [' round', ' loss', ' test loss', ' accuracy', ' test examples'],
+       run.evaluations.map((e) => [e.round, e.loss, e.test_loss, e.accuracy, e.test_examples]));
+}
+
+function showClients() {
+  const over = !latest.live || latest.progress.state === 'done' || latest.progress.state === 'failed';
+  const known = run.clients.filter(Boolean);
+  const refused = known.filter((c) => c.refusals > 0 || c.state === 'quarantined');
+  say('clients-text', `${latest.clients_total} clients` +
+      (over ? '' : `, ${latest.progress.joined} connected`) + (refused.length ? `, ${refused.length} refused at least once` : '') +
+      (known.length < latest.clients_total ? `; the first ${known.length} are listed` : '') + '.');
+  // Those with trouble first.
+  const order = [...known].sort((a, b) => (b.refusals - a.refusals) ||
+      (over ? 0 : (b.state !== 'connected') - (a.state !== 'connected')) || (a.index - b.index));
+  fill('clients', ['client', 'state', ' examples', ' last report, round', ' refusals', 'last reason'],
+       order.slice(0, kRowsShown).map((c) => [c.id, over && c.state !== 'quarantined' ? '–' : c.state, c.examples,
+                                              c.last_report || null, c.refusals, c.reason]));
+}
+
+function showEvents() {
+  fill('events', ['time', 'what', 'who', 'text'], run.events.slice(-kRowsShown).reverse().map((e) =>
+    [new Date(e.time * 1000).toISOString().slice(0, 19).replace('T', ' '), e.kind, e.subject, e.text]));
+}
+
+function show() {
+  redraw = 0;
+  if (!latest) return;
+  showProgress();
+  showVerdict();
+  showProbes();
+  showRounds();
+  showEvaluations();
+  showClients();
+  showEvents();
+  document.body.dataset.round = String(latest.progress.round);
+}
+
+function connection(text, kind) {
+  say('connection', text);
+  find('connection').className = `badge ${kind}`;
+}
+
+function follow() {
+  const source = new EventSource(`events${lastId ? `?after=${encodeURIComponent(lastId)}` : ''}`);
+  source.onopen = () => connection('live', 'live');
+  source.onmessage = (message) => {
+    lastId = message.lastEventId;
+    take(JSON.parse(message.data));
+    if (!ended) connection(latest.live ? 'live' : 'finished run', latest.live ? 'live' : '');
+  };
+  source.addEventListener('end', () => {
+    ended = true;
+    source.close();
+    connection('the server has ended', '');
+    if (latest) say('again', `Open it again: leeway dashboard ${latest.directory}`);
+  });
+  source.onerror = () => {
+    if (ended) return;
+    connection('connection lost, trying again', 'lost');
+    // The browser tries again by itself unless the server refused.
+    if (source.readyState === EventSource.CLOSED) setTimeout(follow, 2000);
+  };
+}
+
+find('probe').addEventListener('change', (event) => {
+  chosenProbe = Number(event.target.value);
+  show();
+});
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', show);
+follow();
