@@ -58,12 +58,7 @@ std::string OptimumResult(const v1::RoundRecord& record, const v1::Optimum& opti
 }
 
 std::string EvaluationResult(const v1::RoundRecord& record) {
-  std::string text = absl::StrFormat("evaluated: loss %.6g", record.loss());
-  if (record.test_examples() > 0) {
-    absl::StrAppendFormat(&text, ", test loss %.6g, accuracy %.2f %%", record.test_loss(),
-                          100 * record.accuracy());
-  }
-  return text;
+  return absl::StrCat("evaluated: ", EvaluationText(record));
 }
 
 std::string ConstantsText(const v1::ConstantsResult& constants) {
@@ -135,10 +130,15 @@ void ProgressView::AddRecord(const v1::RoundRecord& record, absl::Time now) {
     rate_first_round_ = record.round_in_phase();
   }
   phase_seconds_ += record.seconds();
+  last_round_ = record.round();
+  // Measures while training do not stand for the training.
+  if (record_.has_value() && record_->kind() == v1::TRAIN_ROUND &&
+      record.kind() != v1::TRAIN_ROUND) {
+    return;
+  }
   // Rounds that come at once are those before we looked: no rate from them.
   if (rate_since_ == now) rate_first_round_ = record.round_in_phase();
   record_ = record;
-  last_round_ = record.round();
 }
 
 void ProgressView::EndPhase() {
