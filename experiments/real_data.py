@@ -136,9 +136,8 @@ def heart(study):
         study.run("heart_accuracy", data, f"heart-split{seed}")
 
 
-PARTS = {f.__name__: f for f in (heart, femnist, femnist_iid, stackexchange,
-                                 stackexchange_iid, fashion, shakespeare,
-                                 femnist_cnn)}
+PARTS = {f.__name__: f for f in (heart, femnist, femnist_iid, fashion, stackexchange,
+                                 stackexchange_iid, shakespeare, femnist_cnn)}
 
 
 # ---- what came out
