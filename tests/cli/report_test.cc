@@ -185,15 +185,11 @@ class WriteReportTest : public testing::Test {
     const RunSummary run = FullRun();
     auto store = Store::Open(directory_);
     EXPECT_TRUE(store.ok()) << store.status();
-    const std::string model = "a model";
     std::vector<StoredClient> roster(100);
     for (size_t i = 0; i < roster.size(); ++i) {
       roster[i] = {"client " + std::to_string(i), 1, 0};
     }
-    EXPECT_TRUE((*store)
-                    ->Begin("run-1", run.config, v1::DataSchema(), roster,
-                            absl::MakeConstSpan(&model, 1), {""})
-                    .ok());
+    EXPECT_TRUE((*store)->Begin("run-1", run.config, v1::DataSchema(), roster, {}, {""}).ok());
     for (const v1::RoundRecord& record : run.records) {
       RoundCommit commit;
       commit.record = record;
