@@ -207,16 +207,19 @@ class Figures:
         self.pyplot, self.directory = pyplot, directory
         os.makedirs(directory, exist_ok=True)
 
-    def panels(self, name, panels, width=4.2):
+    def panels(self, name, panels, width=4.2, share=False):
         """panels: [(title, x label, y label, log axes, [(label, x, y, style, colour)])]."""
         figure, axes = self.pyplot.subplots(1, len(panels), figsize=(width * len(panels), 3.3),
-                                            squeeze=False)
+                                            squeeze=False, sharey=share)
         for axis, (title, x_label, y_label, logs, series) in zip(axes[0], panels):
             for label, x, y, style, colour in series:
                 axis.plot(x, y, style, label=label, color=f"C{colour}")
             axis.set(title=title, xlabel=x_label, ylabel=y_label)
             if "x" in logs:
                 axis.set_xscale("log")
+                ticks = sorted({x for s in series for x in s[1]})
+                axis.set_xticks(ticks, [str(t) for t in ticks])
+                axis.set_xticks([], minor=True)
             if "y" in logs:
                 axis.set_yscale("log")
             if any(s[0] for s in series):
@@ -296,7 +299,7 @@ def summarise(study, figures):
             panels.append((f"round {at}", "local steps H", "", "xy",
                            drift_series(*each, "by writer")))
             drift_part(f"Figure 2, round {at}", "femnist", "by writer", *each)
-        figures.panels("femnist-figure2", panels, 3.6)
+        figures.panels("femnist-figure2", panels, 3.6, share=True)
     learning(shows, figures, text)
     if "heart" in shows:
         heart_part(study, shows, figures, text)
