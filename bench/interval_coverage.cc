@@ -166,10 +166,12 @@ bool Row(const Cell& cell, const Asked& asked, uint64_t stream, std::vector<doub
   const bool good = coverage >= 94 && (cell.share < 0.5 || coverage <= 97) &&
                     std::abs(unbiased.StandardErrors()) <= 2 &&
                     std::abs(plain.StandardErrors()) > 2;
-  std::cout << absl::StreamFormat(
-      "| %s | %.0f %% | %g | %.1f %% | %+.2f | %+.1f | %.4f |%s\n",
-      cell.weighting == v1::EXAMPLES ? "examples" : "uniform", 100 * cell.sampled, cell.share,
-      coverage, unbiased.StandardErrors(), plain.StandardErrors(), length, good ? "" : " <--");
+  std::cout << absl::StreamFormat("| %s | %.0f %% | %g | %.1f %% | %+.2f | %+.1f | %.4f |%s\n",
+                                  cell.weighting == v1::EXAMPLES ? "examples" : "uniform",
+                                  100 * cell.sampled, cell.share, coverage,
+                                  unbiased.StandardErrors(), plain.StandardErrors(), length,
+                                  good ? "" : " <--")
+            << std::flush;
   return good;
 }
 

@@ -252,11 +252,13 @@ Chart TrainingDriftChart(const Report& report) {
 }
 
 std::string CurveName(const RunSummary& run, const v1::RoundRecord& round) {
-  if (round.local_steps() > 0) return StepsText(round.local_steps());
+  const std::string batches =
+      round.batch_size() > 0 ? absl::StrCat(", batches of ", round.batch_size()) : "";
+  if (round.local_steps() > 0) return absl::StrCat(StepsText(round.local_steps()), batches);
   if (static_cast<int>(round.phase()) >= run.config.phases_size()) return "training";
   const uint32_t epochs =
       run.config.phases(static_cast<int>(round.phase())).train().local().epochs();
-  return absl::StrCat(epochs, epochs == 1 ? " epoch" : " epochs");
+  return absl::StrCat(epochs, epochs == 1 ? " epoch" : " epochs", batches);
 }
 
 // Adds to names that occur twice what tells them apart.

@@ -261,11 +261,12 @@ std::string TheoryTable(const Report& report) {
   }
   if (rows.empty()) return BrokenConditions(report);
   return absl::StrCat(
-      Table({"training", "holds", "αηHμ/2", "‖w₀ − w*‖²", "1: shrunk to", "2: variance", "3: bias",
+      Table({"training", "holds", "αηHμ/2", "‖w₀ − w*‖²", "1: shrunk", "2: Var", "3: ‖δ‖²",
              "4: 20ρ²/μ²", "bound", "measured"},
             rows, 2),
       "<p class=\"note\">At the model that the last recorded round started from; the bound is the "
-      "sum of the terms 1 to 4. Holds: whether the theorem's conditions do. αηHμ/2: the part of "
+      "sum of the terms 1 to 4, of which 2 and 3 come from stochastic steps. Holds: whether the "
+      "theorem's conditions do. αηHμ/2: the part of "
       "‖w₀ − w*‖² that term 1 loses in every round.</p>\n",
       BrokenConditions(report));
 }

@@ -266,6 +266,7 @@ def conflict_curves(s, results, clear, small):
                              e["gap_in_standard_errors"],
                              e["average_drift_squared"] / e["drift_bound"], e["distance_squared"],
                              e["floor"], e["verdict"]])
+    rows.sort(key=lambda row: (float(row[0]), int(row[1])))
     s.check("measured ‖w_H − w*‖ against the closed form, largest relative deviation ≤ 1e-6",
             distance, distance <= 1e-6)
     s.check("measured loss gap against the closed form, largest deviation in standard errors ≤ "
@@ -357,9 +358,10 @@ def sampled_probe(lab, quick):
                                 ("estimate", x, [mine[k]["unbiased_drift_squared"] for k in order], "o", 0),
                                 ("plain", x, [mine[k]["average_drift_squared"] for k in order], "x", 1),
                                 ("all clients", [x[0], x[-1]], [t, t], "--", 2)]))
-    worst = min(float(r[-1].split()[0]) for r in rows)
-    s.check("share of intervals that hold ρ² of all clients, smallest over rows, at least 93 %",
-            f"{worst:.1f} %", worst >= (93 if not quick else 80))
+    for kind, least in zip(kinds, (94, 90)):
+        worst = min(float(r[-1].split()[0]) for r in rows if r[0] == kind)
+        s.check(f"{kind}: share of intervals that hold ρ² of all clients, smallest over H, at least "
+                f"{least} %", f"{worst:.1f} %", worst >= (least if not quick else 80))
     unbiased = max(abs(r[5]) for r in rows)
     plain = min(r[6] for r in rows)
     s.check("mean of the estimates off the truth, in standard errors, largest over rows, at most 3",
@@ -370,5 +372,7 @@ def sampled_probe(lab, quick):
     s.table(["data", "H", "ρ², all clients", "mean estimate", "mean plain", "estimate off, in s.e.",
              "plain off, in s.e.", "coverage"], rows)
     s.note(f"{10 * len(seeds)} probes of 20 of 100 clients each. The rows of one data set share their "
-           "probes. Coverage in 1,000 and 10,000 repetitions over many federations: docs/measures.md.")
+           "probes. On the conflict data a few clients with large ν_c carry most of the drift (at H = 2 it "
+           "goes with ν_c⁴), and a sample of 20 that misses them cannot know; hence less than 95 %. Coverage "
+           "over many federations: docs/measures.md.")
     return s

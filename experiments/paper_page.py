@@ -24,7 +24,7 @@ body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding
 h1{margin-bottom:.2rem}h2{margin-top:3rem;border-top:1px solid #d0d7de;padding-top:1.2rem}
 table{border-collapse:collapse;margin:.8rem 0;font-size:.9rem;font-variant-numeric:tabular-nums}
 td,th{padding:.2rem .7rem;border-bottom:1px solid #d0d7de;text-align:right}
-td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto;display:block}
+td:first-child,th:first-child{text-align:left}td+td{white-space:nowrap}svg{max-width:100%;height:auto;display:block}
 code{background:#f3f4f6;padding:.1rem .3rem;border-radius:3px;font-size:.85rem}
 pre{background:#f3f4f6;padding:.6rem;border-radius:4px;overflow-x:auto;font-size:.8rem}
 .yes{color:#1a7f37;font-weight:600}.no{color:#b3261e;font-weight:600}.scroll{overflow-x:auto}
@@ -38,7 +38,7 @@ def chart(panels):
     """An SVG of panels side by side: (title, x label, y label, scales, series). A series is
     (label, xs, ys, format, color). A linear y axis of positive values starts at 0. Returns the
     SVG element."""
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(9.4, 3.6), squeeze=False)
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(9.4, 4.4), squeeze=False)
     for place, (axis, panel) in enumerate(zip(axes[0], panels)):
         title, xlabel, ylabel, scales, series = panel
         if not series or not any(len(s[1]) for s in series):
@@ -50,11 +50,8 @@ def chart(panels):
         axis.set(title=title, xlabel=xlabel, ylabel=ylabel, xscale=scales[0], yscale=scales[1])
         if scales[1] == "linear" and all(y >= 0 for s in series for y in s[2]):
             axis.set_ylim(bottom=0)
-        labels = sum(1 for s in series if s[0])
-        if labels > 5:  # would cover the curves
-            axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-        elif labels:
-            axis.legend()
+        if any(s[0] for s in series):  # below, where it covers no curve
+            axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncol=4 // len(panels))
     out = io.StringIO()
     figure.savefig(out, format="svg", metadata={"Date": None})
     pyplot.close(figure)

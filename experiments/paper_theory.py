@@ -61,7 +61,7 @@ def theorem2(lab, quick):
     s.command("leeway data synthetic --condition 10 --clients 20 --samples 400 --dimension 10 "
               "[--conflict 0.5] --out DIR",
               "leeway run experiments/theorem2.textproto --data DIR --out RUN")
-    kinds = {"shared conditional": {}, "conflict γ = 0.5": {"conflict": 0.5}}
+    kinds = {"shared conditional": {}, "shifted optima γ = 0.5": {"conflict": 0.5}}
 
     def one(kind):
         name = f"theorem2_{len(kinds[kind])}"

@@ -121,10 +121,12 @@ TEST(ReportTest, PhasesOfTheSameStepsAreToldApart) {
   RunSummary run = FullRun();
   AddTraining(run, 5, 10, 5);
   AddTraining(run, 6, 20, 5);
+  AddTraining(run, 7, 10, 5);
+  for (v1::RoundRecord& record : run.records) record.set_batch_size(record.phase() == 7 ? 4 : 0);
   std::vector<std::string> names;
   for (const TrainingCurve& curve : TrainingOf(run)) names.push_back(curve.name);
-  EXPECT_THAT(names,
-              ElementsAre("H = 10, η = 0.01, phase 5", "H = 10, η = 0.01, phase 6", "H = 20"));
+  EXPECT_THAT(names, ElementsAre("H = 10, η = 0.01, phase 5", "H = 10, η = 0.01, phase 6", "H = 20",
+                                 "H = 10, batches of 4"));
 }
 
 TEST(ReportTest, RoundingIsNotStretchedOverTheAxis) {

@@ -89,6 +89,15 @@ class DriftTest(LeewayCase):
                      "no verdict", "neither the optimum", "optimum {}", "fixed_point")
         self.run_program("leeway", "report", self.path("run"))  # what there is can be shown
 
+    def test_probes_at_a_round_that_does_not_exist(self):
+        data = self.synthetic(clients=4, samples=20, dimension=3)
+        config = self.write("c.textproto", START + """
+            phases { train { rounds: 5 local { step_size: 0.01 steps: 2 }
+                             probe { point: CURRENT step_size: 0.01 steps: [2] }
+                             probe_at: [0, 5, 6] } }""")
+        self.refused(self.federate(config, data, check=False), "probe_at", "6", "after 5 rounds",
+                     "raise rounds")
+
     def test_one_client_has_nobody_to_disagree_with(self):
         data = self.synthetic(clients=1, samples=20, dimension=3)
         config = self.write("c.textproto", MEASURE
