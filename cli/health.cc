@@ -30,8 +30,9 @@ int HealthCommand(const HealthOptions& options) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(options.seconds)));
   grpc::CompletionQueue queue;
-  const auto call =
-      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(), &queue);
+  const grpc::Slice empty;
+  const auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
+                                          grpc::ByteBuffer(&empty, 1), &queue);
   grpc::ByteBuffer answer;
   grpc::Status status;
   call->StartCall();

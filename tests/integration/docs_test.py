@@ -3,6 +3,7 @@
 import glob
 import os
 import re
+import signal
 import subprocess
 import sys
 import unittest
@@ -36,10 +37,18 @@ class DocsTest(LeewayCase):
                 folder = self.path(os.path.basename(page))
                 os.mkdir(folder)
                 env = dict(os.environ, PATH=f"{BIN}:/usr/bin:/bin:/usr/sbin:/sbin", LEEWAY_SOURCE=SOURCE)
-                done = subprocess.run(["bash", "-euo", "pipefail", "-c", "\n".join(mine)], cwd=folder,
-                                      env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                      stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT)
-                self.assertEqual(done.returncode, 0, done.stdout)
+                with open(os.path.join(folder, "output"), "w") as out:
+                    shell = subprocess.Popen(["bash", "-euo", "pipefail", "-c", "\n".join(mine)],
+                                             cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=out,
+                                             stderr=subprocess.STDOUT, start_new_session=True)
+                try:
+                    shell.wait(TIMEOUT)
+                finally:
+                    try:
+                        os.killpg(shell.pid, signal.SIGKILL)  # what a failed block left running
+                    except ProcessLookupError:
+                        pass
+                self.assertEqual(shell.returncode, 0, self.log(os.path.join(folder, "output")))
 
     def test_blocks_run_elsewhere_name_who_runs_them(self):
         for page in pages():
