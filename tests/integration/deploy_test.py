@@ -66,7 +66,7 @@ class DeployTest(LeewayCase):
         clients = {n: s for n, s in compose["services"].items() if n.startswith("client-")}
         self.assertGreaterEqual(len(clients), 5)
         for name, service in clients.items():
-            number = name[-1]
+            number = name.split("-")[1]
             self.assertEqual(service["volumes"], [f"data-{number}:/data/client_{number}:ro",
                                                   f"certificate-{number}:/tls:ro"])
         for name, service in compose["services"].items():
