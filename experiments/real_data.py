@@ -173,11 +173,6 @@ def curve(show):
             for e in show["evaluations"] if e["phase"] == 0]
 
 
-def probes(show, batch_size, phases=None):
-    return [p for p in show["probes"] if p["batch_size"] == batch_size
-            and (phases is None or p["phase"] in phases)]
-
-
 def growth(steps, key):
     """Exponent of a power law in h between the smallest h >= 2 and the largest."""
     steps = [s for s in steps if s["h"] >= 2 and s[key] > 0]
@@ -222,16 +217,18 @@ class Figures:
                 axis.set_xticks([], minor=True)
             if "y" in logs:
                 axis.set_yscale("log")
-            if any(s[0] for s in series):
+            # With shared axes the names are the same in every panel.
+            if any(s[0] for s in series) and not (share and axis is not axes[0][0]):
                 axis.legend(fontsize=7.5, framealpha=0.6)
         figure.tight_layout()
         figure.savefig(os.path.join(self.directory, name + ".svg"), metadata={"Date": None})
         self.pyplot.close(figure)
 
 
-def drift_series(natural, iid, natural_name):
+def drift_series(each):
+    """each: [(name, probe)]."""
     out = []
-    for i, (name, probe) in enumerate(((natural_name, natural), ("IID-shuffled", iid))):
+    for i, (name, probe) in enumerate(each):
         steps = [s for s in probe["steps"] if s["h"] >= 2]
         h = [s["h"] for s in steps]
         out.append((f"bound, {name}", h, [s["drift_bound"] for s in steps], "-", i))
@@ -266,49 +263,45 @@ def summarise(study, figures):
     done = {name for name in os.listdir(study.path("runs"))} if os.path.isdir(study.path("runs")) \
         else set()
     shows = {name: study.show(name) for name in sorted(done)}
-    shows = {name: show for name, show in shows.items() if show["status"] == "done"}
 
-    def pair(name):
-        return name in shows and name + "-iid" in shows
+    def pick(name, label, batch_size, phase, at=None):
+        """The probes of a set and its control, as far as they have been taken."""
+        each = []
+        for run, what in ((name, label), (name + "-iid", "IID-shuffled")):
+            found = [p for p in shows.get(run, {"probes": []})["probes"]
+                     if p["batch_size"] == batch_size and p["phase"] == phase
+                     and (at is None or p["round_in_phase"] == at)]
+            each += [(what, found[0])] if found else []
+        return each
 
-    def drift_part(title, name, label, natural, iid):
-        text.append(f"### {title}\n\n" + table(HEADERS, drift_rows(label, natural)
-                                               + drift_rows("IID-shuffled", iid))
-                    + "\n" + growth_line(label, natural) + " " + growth_line("IID", iid) + "\n")
+    def drift_part(title, each):
+        rows = [row for what, probe in each for row in drift_rows(what, probe)]
+        text.append(f"### {title}\n\n" + table(HEADERS, rows) + "\n"
+                    + " ".join(growth_line(what, probe) for what, probe in each) + "\n")
 
-    sets = (("femnist", "by writer", "FEMNIST, 1(a)", 20), ("stackexchange", "by user",
-                                                             "Stack Exchange, 1(b)", 16))
-    for name, label, title, batch in sets:
-        if not pair(name):
+    for name, label, title, batch in (("femnist", "by writer", "FEMNIST, 1(a)", 20),
+                                      ("stackexchange", "by user", "Stack Exchange, 1(b)", 16)):
+        gd, sgd = pick(name, label, 0, 2), pick(name, label, batch, 3)
+        if not gd or not sgd:
             continue
-        natural, iid = shows[name], shows[name + "-iid"]
-        gd = [probes(show, 0, {2})[0] for show in (natural, iid)]
-        sgd = [probes(show, batch, {3})[0] for show in (natural, iid)]
         figures.panels(name + "-drift", [
-            (f"{title}: gradient descent", "local steps H", "", "xy", drift_series(*gd, label)),
-            (f"1(d): batches of {batch}", "local steps H", "", "xy", drift_series(*sgd, label))])
-        drift_part(title + ", gradient descent", name, label, *gd)
-        drift_part(f"{title.split(',')[0]}, 1(d), batches of {batch}", name, label, *sgd)
-        text.append(f"|∇F| at the probed point: {natural_norm(natural)} ({label}), "
-                    f"{natural_norm(iid)} (IID).\n")
-    if pair("femnist"):
-        panels = []
-        for at in (0, 50, 100):
-            each = [[p for p in probes(shows[n], 0, {0}) if p["round_in_phase"] == at][0]
-                    for n in ("femnist", "femnist-iid")]
-            panels.append((f"round {at}", "local steps H", "", "xy",
-                           drift_series(*each, "by writer")))
-            drift_part(f"Figure 2, round {at}", "femnist", "by writer", *each)
-        figures.panels("femnist-figure2", panels, 3.6, share=True)
+            (f"{title}: gradient descent", "local steps H", "", "xy", drift_series(gd)),
+            (f"1(d): batches of {batch}", "local steps H", "", "xy", drift_series(sgd))])
+        drift_part(title + ", gradient descent", gd)
+        drift_part(f"{title.split(',')[0]}, 1(d), batches of {batch}", sgd)
+        text.append("|∇F| at the probed point: " + ", ".join(
+            f"{probe['gradient_norm']:.3g} ({what})" for what, probe in gd) + ".\n")
+    points = {at: pick("femnist", "by writer", 0, 0, at) for at in (0, 50, 100)}
+    if all(points.values()):
+        figures.panels("femnist-figure2", [
+            (f"round {at}", "local steps H", "", "xy", drift_series(each))
+            for at, each in points.items()], 3.6, share=True)
+        for at, each in points.items():
+            drift_part(f"Figure 2, round {at}", each)
     learning(shows, figures, text)
-    if "heart" in shows:
+    if all(shows.get(n, {}).get("status") == "done" for n in ("heart", "heart-iid")):
         heart_part(study, shows, figures, text)
     return "\n".join(text)
-
-
-def natural_norm(show):
-    last = [r for r in show["probes"] if r["phase"] == 2][0]
-    return f"{last.get('gradient_norm', float('nan')) or float('nan'):.3g}"
 
 
 def learning(shows, figures, text):
@@ -321,17 +314,17 @@ def learning(shows, figures, text):
              "stackexchange-iid": "Stack Exchange shuffled"}
     series, rows = [], []
     for i, (name, label) in enumerate(names.items()):
-        if name not in shows:
+        points = curve(shows[name]) if name in shows else []
+        if not points:
             continue
-        points = curve(shows[name])
         series.append((label, [p[0] for p in points], [100 * p[1] for p in points], "o-", i))
         rows.append([label, ", ".join(f"{r}: {100 * a:.1f} %" for r, a, _ in points)])
     if series:
         figures.panels("learning", [("test accuracy, %", "rounds of FedAvg", "", "", series)], 6.5)
         text.append("### Learning\n\n" + table(["data and model", "rounds: accuracy"], rows))
     for name in ("femnist-cnn", "femnist", "femnist-iid", "stackexchange", "stackexchange-iid"):
-        if name in shows and shows[name]["evaluations"][-1]["percentiles"]:
-            last = shows[name]["evaluations"][-1]
+        last = (shows.get(name, {}).get("evaluations") or [{}])[-1]
+        if last.get("percentiles"):
             text.append(f"{name}: pooled accuracy {100 * last['accuracy']:.1f} %; over clients "
                         + ", ".join(f"{p['percent']:g} %: {100 * p['accuracy']:.1f} %"
                                     for p in last["percentiles"]) + "\n")
@@ -357,7 +350,8 @@ def heart_part(study, shows, figures, text):
          panels[1] + panels[3])])
     text.append("### Heart disease\n\n" + table(
         ["data", "H", "ρ²", "bound", "loss gap", "in standard errors", "verdict"], rows))
-    splits = [n for n in (f"heart-split{seed}" for seed in SPLITS) if n in shows]
+    splits = [n for n in (f"heart-split{seed}" for seed in SPLITS)
+              if n in shows and len(shows[n]["evaluations"]) == 3]
     if splits:
         central, gradients = zip(*(centralised_accuracy(study.path("data", n)) for n in splits))
         found = np.array([[e["accuracy"] for e in shows[n]["evaluations"]] for n in splits])
