@@ -246,6 +246,12 @@ def conflict_verdicts(s, results, noises, clear, seeds):
                     else f"conflict γ = {value}")
             s.check(f"{what}: “{wanted}” for every H {'to 200' if least == 1 else '≥ 10'}, seeds",
                     f"{right} of {len(seeds)}", right == len(seeds))
+    for least, limit in ((2, 30), (50, 300)):
+        ratio = min(e["drift_bound"] / e["average_drift_squared"]
+                    for (kind, _, _), (_, verdict, _) in results.items() if kind == "noise_sd"
+                    for e in verdict["evidence"] if e["h"] >= least)
+        s.check(f"the paper's data, all seeds and noise levels: bound / ρ² for H ≥ {least}, at least "
+                f"{limit}", ratio, ratio >= limit)
 
 
 def conflict_curves(s, results, clear, small):
