@@ -17,6 +17,7 @@
 #include "cli/run.h"
 #include "cli/show.h"
 #include "cli/starter.h"
+#include "cli/verify.h"
 #include "client/import/command.h"
 #include "common/usage.h"
 #include "common/version.h"
@@ -104,6 +105,37 @@ CLI::App* AddRun(CLI::App& app, RunOptions& options) {
       "A run that was stopped is resumed by the same command.\n"
       "Exit codes: 0 done, 1 the run failed, 2 wrong usage or config, 130 stopped by Ctrl-C.");
   return command;
+}
+
+struct VerifyOptions {
+  std::string directory;
+};
+
+CLI::App* AddVerify(CLI::App& app, VerifyOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("verify", "Check a run's records: hashes, accepted clients, model chain");
+  command->add_option("DIR", options.directory, "The --out or --state directory of the run")
+      ->required();
+  command->footer(
+      "Examples:\n"
+      "  leeway verify runs/paper\n"
+      "Exit codes: 0 everything follows, 1 something does not (it is named), 2 no run.");
+  return command;
+}
+
+int VerifyCommand(const VerifyOptions& options) {
+  const absl::StatusOr<Verification> result = VerifyRun(options.directory);
+  if (!result.ok()) {
+    UsageError(result.status().message());
+    return absl::IsNotFound(result.status()) ? kExitUsage : kExitFailed;
+  }
+  for (const std::string& problem : result->problems) {
+    absl::FPrintF(stderr, "leeway: %s: %s\n", options.directory, problem);
+  }
+  if (!result->problems.empty()) return kExitFailed;
+  absl::PrintF("%s: %d rounds, %d accepted reports, %d models: everything follows\n",
+               options.directory, result->rounds, result->reports, result->models);
+  return kExitOk;
 }
 
 struct ShowOptions {
@@ -232,9 +264,11 @@ struct Commands {
   StarterOptions starter_options;
   HealthOptions health_options;
   int import_exit_code = 0;  // set by the commands that deal with people's own files
+  VerifyOptions verify_options;
   int certs_exit_code = 0;
   CLI::App* data = nullptr;
   CLI::App* certs = nullptr;
+  CLI::App* verify = nullptr;
   CLI::App* synthetic = nullptr;
   CLI::App* run = nullptr;
   CLI::App* drift = nullptr;
@@ -267,6 +301,7 @@ struct Commands {
     certs = AddCertsCommands(app, &certs_exit_code);
     dashboard = AddDashboard(app, dashboard_options);
     health = AddHealth(app, health_options);
+    verify = AddVerify(app, verify_options);
   }
 };
 
@@ -289,6 +324,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return UsageError(UsageText(app, error));
   }
+  if (commands.verify->parsed()) return VerifyCommand(commands.verify_options);
   if (commands.certs->parsed()) return commands.certs_exit_code;
   if (commands.drift->parsed()) return DriftCommand(commands.drift_options);
   if (commands.report->parsed()) return ReportCommand(commands.report_options);

@@ -69,6 +69,9 @@ void WriteRound(const v1::RoundRecord& round, JsonWriter& json) {
   json.Field("average_drift_squared", measured ? round.drift(0).average_drift_squared() : nan);
   json.Field("drift_bound", measured ? round.drift(0).drift_bound() : nan);
   json.Field("distance_squared", round.distance_squared());
+  json.Field("attempts", round.attempts());
+  json.Field("sampled", round.sampled());
+  json.Field("replaced", round.replaced());
   json.Field("reports", round.reports());
   json.Field("seconds", round.seconds());
   json.Field("model_sha256", round.model_sha256());

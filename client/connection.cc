@@ -6,12 +6,14 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "client/raw_stream.h"
+#include "common/failpoint.h"
 #include "common/rng.h"
 #include "common/status.h"
 #include "common/wire.h"
@@ -122,6 +124,11 @@ class Member {
         if (newest && newest->has_welcome()) {
           order.mutable_welcome()->Swap(newest->mutable_welcome());
         }
+        // Clients that step in for others come in an order of their own.
+        if (newest && newest->round() == order.round() && newest->attempt() == order.attempt()) {
+          order.mutable_clients()->MergeFrom(newest->clients());
+          order.mutable_groups()->MergeFrom(newest->groups());
+        }
         newest = std::move(order);
         join.BeginRead();
       }
@@ -153,21 +160,35 @@ class Member {
   }
 
   absl::Status Do(const v1::Order& order, CallQueue& queue, std::unique_ptr<RawStream>& submit) {
-    const v1::ReportHeader& last = last_.header;
-    const bool done_before = last.run_id() == order.run_id() && last.round() == order.round() &&
-                             last.attempt() == order.attempt() &&
-                             last.base_sha256() == order.model().sha256() &&
-                             last.clients_size() + last.failures_size() == order.clients_size();
-    if (!done_before) {
+    if (!IsDone(order)) {
       const absl::Status fetched = FetchModel(order.model());
       if (absl::IsNotFound(fetched)) return absl::OkStatus();  // the round has moved on
       LEEWAY_RETURN_IF_ERROR(fetched);
+      Failpoint("client.before_work");
       LEEWAY_ASSIGN_OR_RETURN(last_, host_.Work(order, model_));
+      Failpoint("client.after_work");
       last_.header.set_without_receipt(true);
       resent_ = 0;
     }
     Send(queue, submit);
     return absl::OkStatus();
+  }
+
+  // The last report answers this order: made before the server restarted, or before
+  // we had to join again.
+  bool IsDone(const v1::Order& order) const {
+    const v1::ReportHeader& last = last_.header;
+    if (last.run_id() != order.run_id() || last.round() != order.round() ||
+        last.attempt() != order.attempt() || last.base_sha256() != order.model().sha256()) {
+      return false;
+    }
+    std::set<absl::string_view> done(last.clients().begin(), last.clients().end());
+    for (const v1::ClientFailure& failure : last.failures()) done.insert(failure.client());
+    std::set<absl::string_view> asked;
+    for (const uint32_t client : order.clients()) {
+      if (client < host_.clients()) asked.insert(host_.ClientId(client));
+    }
+    return done == asked;
   }
 
   void Send(CallQueue& queue, std::unique_ptr<RawStream>& submit) {
@@ -177,9 +198,11 @@ class Member {
       carried_ = 0;
     }
     ++carried_;
+    Failpoint("client.before_send");
     for (const grpc::ByteBuffer& message : EncodeReport(last_.header, last_.payload)) {
       if (!submit->Write(message)) break;  // its read will say why
     }
+    Failpoint("client.after_send");
   }
 
   absl::Status FetchModel(const v1::ModelRef& ref) {

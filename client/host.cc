@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -46,6 +47,23 @@ void ParallelFor(size_t n, size_t threads, const Body& body) {
 bool OnlyEvaluates(const v1::Task& task) {
   const ReportLayout layout(task);
   return layout.vectors == 0 && layout.loss < 0 && !task.hessian();
+}
+
+// Brings a displacement that is too long down to the limit, or says so.
+template <typename T>
+absl::Status LimitNorm(const v1::Task& task, absl::Span<T> displacement) {
+  double squared = 0;
+  for (const T x : displacement) squared += static_cast<double>(x) * static_cast<double>(x);
+  const double norm = std::sqrt(squared);
+  if (!(norm > task.max_norm())) return absl::OkStatus();
+  if (!task.clip()) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "the norm of the displacement is ", norm, ", beyond limits.max_norm ", task.max_norm(),
+        "; lower the step size, raise the limit, or set limits.norm_policy to CLIP"));
+  }
+  const double scale = task.max_norm() / norm;
+  for (T& x : displacement) x = static_cast<T>(static_cast<double>(x) * scale);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -134,6 +152,12 @@ absl::StatusOr<Outgoing> Host::WorkAs(const v1::Order& order, const Vector<T>& m
         data_[client].evaluator && !OnlyEvaluates(task)
             ? absl::PermissionDeniedError("holds a central test set: it evaluates, nothing else")
             : RunTask<T>(objective, task, model, rng);
+    if (report.ok() && task.displacement() && task.max_norm() > 0) {
+      const absl::Span<T> vectors = absl::MakeSpan(report->vectors);
+      const absl::Status limited =
+          LimitNorm(task, vectors.subspan(0, static_cast<size_t>(model.size())));
+      if (!limited.ok()) report = limited;
+    }
     if (!report.ok()) {
       outcomes[i] = report.status();
     } else if (alone) {

@@ -33,6 +33,9 @@ class Host {
 
   // What this process announces: everything but its name.
   v1::JoinRequest JoinRequest() const;
+  // The name of the client at this place of the join request.
+  const std::string& ClientId(uint32_t client) const { return data_[client].id; }
+  size_t clients() const { return data_.size(); }
   // Builds the objectives for the run's model.
   absl::Status Prepare(const v1::Welcome& welcome);
   // The model's parameters, checked against the layout.

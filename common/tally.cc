@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "common/reason.h"
 
 namespace leeway {
 namespace {
@@ -88,15 +89,19 @@ absl::Status DescribeBadValue(const T* x, size_t n, T limit, size_t dimension) {
     const std::string where =
         absl::StrCat("vector ", i / dimension, ", coordinate ", i % dimension);
     if (std::isnan(x[i])) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, " is NaN; lower the step size or check the client's data"));
+      return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                            where, " is NaN; lower the step size or check the client's data")),
+                        "nan");
     }
     if (std::isinf(x[i])) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, " is infinite; lower the step size or check the client's data"));
+      return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                            where, " is infinite; lower the step size or check the client's data")),
+                        "infinite");
     }
-    return absl::OutOfRangeError(absl::StrCat(where, " is ", x[i], ", beyond max_update ", limit,
-                                              "; lower the step size or raise max_update"));
+    return WithReason(
+        absl::OutOfRangeError(absl::StrCat(where, " is ", x[i], ", beyond max_update ", limit,
+                                           "; lower the step size or raise max_update")),
+        "beyond_max_update");
   }
   return absl::InternalError("no bad value found");
 }

@@ -6,12 +6,14 @@
 #include <grpcpp/support/slice.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <new>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "common/digest.h"
+#include "common/reason.h"
 #include "common/status.h"
 
 namespace leeway {
@@ -40,7 +42,54 @@ bool IsName(absl::string_view id) {
 }
 
 absl::Status Malformed(absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("malformed upload: ", what));
+  return WithReason(absl::InvalidArgumentError(absl::StrCat("malformed upload: ", what)),
+                    "malformed");
+}
+
+absl::Status BeyondNorm(double norm, double max_norm) {
+  return WithReason(
+      absl::OutOfRangeError(absl::StrCat(
+          "the norm of the displacement is ", norm, ", beyond limits.max_norm ", max_norm,
+          "; lower the step size, raise the limit, or set limits.norm_policy to CLIP")),
+      "norm");
+}
+
+// A norm that is not a number says nothing here: the coordinate behind it is
+// named when the report is added.
+template <typename T>
+absl::Status AddChecked(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
+                        uint64_t weight, absl::Span<const double> scalars, double max_norm,
+                        Tally& tally) {
+  const absl::Span<const T> values(reinterpret_cast<const T*>(payload.data()),
+                                   payload.size() / sizeof(T));
+  if (max_norm > 0) {
+    double squared = 0;
+    for (const T x : values.subspan(0, tally.shape().dimension)) {
+      squared += static_cast<double>(x) * static_cast<double>(x);
+    }
+    const double norm = std::sqrt(squared);
+    if (std::isfinite(norm) && norm > max_norm * (1 + kNormTolerance)) {
+      return BeyondNorm(norm, max_norm);
+    }
+  }
+  return tally.Add<T>(header.group(), weight, scalars, values);
+}
+
+// |sum v_c u_c| <= sum v_c |u_c|: all that a sum can tell.
+absl::Status CheckSumNorm(absl::Span<const int64_t> flat, const TallyShape& shape, uint64_t weight,
+                          double max_norm) {
+  std::vector<double> sum(shape.dimension, 0.0);
+  const size_t begin = 2 + TallyShape::kLimbs * shape.scalars;
+  for (size_t g = 0; g < shape.groups; ++g) {
+    for (size_t i = 0; i < shape.dimension && flat.size() == shape.flat_size(); ++i) {
+      sum[i] += static_cast<double>(flat[g * shape.group_size() + begin + i]);
+    }
+  }
+  double squared = 0;
+  for (const double x : sum) squared += x * x;
+  const double mean = std::ldexp(std::sqrt(squared), -shape.fraction_bits) /
+                      static_cast<double>(std::max<uint64_t>(weight, 1));
+  return mean > max_norm * (1 + kNormTolerance) ? BeyondNorm(mean, max_norm) : absl::OkStatus();
 }
 
 }  // namespace
@@ -81,8 +130,10 @@ absl::Status CheckJoin(const v1::JoinRequest& request) {
                        client.test_examples(), " test examples; expected none and some"));
     }
     if (client.examples() < 1 || client.examples() > (uint64_t{1} << 40)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "client '", client.id(), "' has ", client.examples(), " examples; expected 1 to 2^40"));
+      return WithReason(absl::InvalidArgumentError(absl::StrCat("client '", client.id(), "' has ",
+                                                                client.examples(),
+                                                                " examples; expected 1 to 2^40")),
+                        "examples");
     }
   }
   uint64_t features = 1;
@@ -165,42 +216,50 @@ absl::Status CheckHeader(const v1::ReportHeader& header, const TallyShape& shape
     }
     const v1::Encoding own = float64 ? v1::FLOAT64 : v1::FLOAT32;
     if (header.encoding() != own) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("encoding is ", v1::Encoding_Name(header.encoding()),
-                       ", this run's model is ", v1::Encoding_Name(own)));
+      return WithReason(absl::InvalidArgumentError(
+                            absl::StrCat("encoding is ", v1::Encoding_Name(header.encoding()),
+                                         ", this run's model is ", v1::Encoding_Name(own))),
+                        "wrong_type");
     }
   }
   LEEWAY_ASSIGN_OR_RETURN(const uint64_t expected, PayloadBytes(shape, header.encoding()));
   if (header.payload_size() != expected) {
-    return absl::InvalidArgumentError(absl::StrCat("payload_size is ", header.payload_size(),
-                                                   " bytes, this task's reports have ", expected));
+    return WithReason(
+        absl::InvalidArgumentError(absl::StrCat("payload_size is ", header.payload_size(),
+                                                " bytes, this task's reports have ", expected)),
+        "wrong_length");
   }
   return absl::OkStatus();
 }
 
 absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
-                        uint64_t weight, Tally& tally) {
+                        uint64_t weight, double max_norm, Tally& tally) {
   const absl::string_view bytes(reinterpret_cast<const char*>(payload.data()), payload.size());
   if (Xxh3(bytes) != header.payload_hash()) {
-    return absl::DataLossError("payload_hash does not match the payload; send the report again");
+    return WithReason(
+        absl::DataLossError("payload_hash does not match the payload; send the report again"),
+        "checksum");
   }
+  const TallyShape& shape = tally.shape();
   if (header.encoding() == v1::TALLY) {
     const absl::Span<const int64_t> flat(reinterpret_cast<const int64_t*>(payload.data()),
                                          payload.size() / sizeof(int64_t));
-    return tally.MergeFlat(flat, static_cast<uint64_t>(header.clients_size()), weight);
+    if (max_norm > 0) LEEWAY_RETURN_IF_ERROR(CheckSumNorm(flat, shape, weight, max_norm));
+    return WithReason(tally.MergeFlat(flat, static_cast<uint64_t>(header.clients_size()), weight),
+                      "impossible_sum");
   }
   if (header.weight() != weight) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("weight is ", header.weight(), ", this client is enrolled with ", weight));
+    return WithReason(
+        absl::InvalidArgumentError(
+            absl::StrCat("weight is ", header.weight(), ", this client is enrolled with ", weight)),
+        "examples");
   }
   const absl::Span<const double> scalars(header.scalars().data(),
                                          static_cast<size_t>(header.scalars_size()));
   if (header.encoding() == v1::FLOAT32) {
-    return tally.Add<float>(header.group(), weight, scalars,
-                            {reinterpret_cast<const float*>(payload.data()), payload.size() / 4});
+    return AddChecked<float>(header, payload, weight, scalars, max_norm, tally);
   }
-  return tally.Add<double>(header.group(), weight, scalars,
-                           {reinterpret_cast<const double*>(payload.data()), payload.size() / 8});
+  return AddChecked<double>(header, payload, weight, scalars, max_norm, tally);
 }
 
 std::vector<grpc::ByteBuffer> EncodeReport(const v1::ReportHeader& header,

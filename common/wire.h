@@ -26,7 +26,10 @@ inline constexpr uint32_t kProtocolVersion = 1;
 inline constexpr size_t kChunkBytes = size_t{1} << 20;
 // A model file up to this size rides inside the order.
 inline constexpr size_t kInlineModelBytes = size_t{64} << 10;
-inline constexpr size_t kMaxHeaderBytes = size_t{64} << 20;
+// No message is longer, whoever sends it: a chunk and its header, or a request to
+// join with some 50,000 clients.
+inline constexpr size_t kMaxMessageBytes = size_t{16} << 20;
+inline constexpr size_t kMaxHeaderBytes = kMaxMessageBytes - 2 * kChunkBytes;
 
 grpc::Status ToGrpc(const absl::Status& status);
 absl::Status FromGrpc(const grpc::Status& status);
@@ -74,9 +77,13 @@ absl::Status CheckHeader(const v1::ReportHeader& header, const TallyShape& shape
 absl::StatusOr<size_t> ParseChunk(const grpc::ByteBuffer& message, std::byte* out, size_t room);
 
 // Adds a complete payload to the tally. `weight` is the total enrolled weight of
-// the header's clients. Unchanged on error.
+// the header's clients; `max_norm`, if positive, bounds each client's first vector,
+// its displacement (of a sum of several it bounds the sum). Unchanged on error.
 absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
-                        uint64_t weight, Tally& tally);
+                        uint64_t weight, double max_norm, Tally& tally);
+// What a displacement's norm may exceed max_norm by, relatively: rounding of a
+// client that scaled its update down to the limit.
+inline constexpr double kNormTolerance = 1e-5;
 
 // Writing side: one message for a small report, else the header and then chunks.
 // The messages share the payload's memory.

@@ -183,6 +183,19 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
   return CheckProbesAt(field, train, seen);
 }
 
+absl::Status CheckLimits(const v1::Limits& limits) {
+  if (!(limits.max_norm() >= 0) || !std::isfinite(limits.max_norm())) {
+    return Bad("limits.max_norm", "must be a positive number, or 0: no limit");
+  }
+  if (limits.norm_policy() == v1::CLIP && limits.max_norm() == 0) {
+    return Bad("limits.norm_policy", "is CLIP, but limits.max_norm is not given");
+  }
+  if (!(limits.upload_seconds() > 0) || !std::isfinite(limits.upload_seconds())) {
+    return Bad("limits.upload_seconds", "must be a positive number of seconds");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckPhase(absl::string_view field, const v1::Phase& phase, Seen& seen) {
   switch (phase.kind_case()) {
     case v1::Phase::kOptimum:
@@ -259,6 +272,9 @@ void CompleteConfig(v1::RunConfig& config) {
   v1::Cohort& cohort = *config.mutable_cohort();
   if (cohort.deadline_seconds() == 0) cohort.set_deadline_seconds(600);
   if (cohort.attempts() == 0) cohort.set_attempts(5);
+  v1::Limits& limits = *config.mutable_limits();
+  if (limits.quarantine_after() == 0) limits.set_quarantine_after(5);
+  if (limits.upload_seconds() == 0) limits.set_upload_seconds(120);
   for (v1::Phase& phase : *config.mutable_phases()) {
     if (phase.has_optimum()) {
       v1::Optimum& optimum = *phase.mutable_optimum();
@@ -300,6 +316,13 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
   if (!(cohort.deadline_seconds() > 0) || !std::isfinite(cohort.deadline_seconds())) {
     return Bad("cohort.deadline_seconds", "must be positive");
   }
+  if (!(cohort.replace_after_seconds() >= 0) || !std::isfinite(cohort.replace_after_seconds())) {
+    return Bad("cohort.replace_after_seconds", "must be a positive number of seconds, or 0: never");
+  }
+  if (cohort.spare() > 0 && cohort.size() == 0) {
+    return Bad("cohort.spare", "needs cohort.size: without it all clients are asked anyway");
+  }
+  LEEWAY_RETURN_IF_ERROR(CheckLimits(config.limits()));
   if (config.phases().empty()) {
     return Bad("phases", "is empty; add at least one of optimum, probe, train, evaluate");
   }
@@ -322,6 +345,11 @@ absl::Status CheckClients(const v1::RunConfig& config, uint64_t clients) {
   if (cohort.size() > clients) {
     return Bad("cohort.size", absl::StrCat("is ", cohort.size(), ", but only ", clients,
                                            " clients take part; lower it or add clients"));
+  }
+  if (cohort.size() + uint64_t{cohort.spare()} > clients) {
+    return Bad("cohort.spare",
+               absl::StrCat("is ", cohort.spare(), " beyond a size of ", cohort.size(),
+                            ", but only ", clients, " clients take part; lower it"));
   }
   const uint64_t sampled = cohort.size() == 0 ? clients : cohort.size();
   if (cohort.minimum_reports() > sampled) {

@@ -1,8 +1,10 @@
 #include "server/coordinator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/reason.h"
 #include "common/status.h"
 
 namespace leeway {
@@ -13,13 +15,21 @@ uint32_t CountClients(const std::vector<Enrolment>& enrolled) {
                                              [](const Enrolment& e) { return !e.evaluator(); }));
 }
 
+std::vector<Assignment> Values(std::map<SessionId, Assignment> work) {
+  std::vector<Assignment> all;
+  all.reserve(work.size());
+  for (auto& [session, assignment] : work) all.push_back(std::move(assignment));
+  return all;
+}
+
 }  // namespace
 
 Coordinator::Coordinator(std::vector<Enrolment> roster)
     : expected_(CountClients(roster)),
       frozen_(true),
       roster_(std::move(roster)),
-      places_(roster_.size()) {
+      places_(roster_.size()),
+      quarantined_(roster_.size(), false) {
   for (size_t i = 0; i < roster_.size(); ++i) index_[roster_[i].id] = static_cast<ClientIndex>(i);
 }
 
@@ -57,7 +67,7 @@ void Coordinator::Seat(SessionId id, Session& session) {
   for (size_t i = 0; i < session.clients.size(); ++i) {
     const ClientIndex index = index_.at(session.clients[i].id);
     session.indices.push_back(index);
-    places_[index] = {id, static_cast<uint32_t>(i)};
+    places_[index] = {id, static_cast<uint32_t>(i), absl::InfiniteFuture()};
   }
 }
 
@@ -72,7 +82,7 @@ absl::Status Coordinator::Join(SessionId session, uint64_t instance,
     const SessionId old = it->first;
     const bool same = it->second.instance == instance && old != session;
     ++it;
-    if (same) Leave(old);
+    if (same) Leave(old, absl::InfiniteFuture());  // seated again below
   }
   Session& entry = sessions_[session];
   entry.instance = instance;
@@ -86,12 +96,12 @@ absl::Status Coordinator::Join(SessionId session, uint64_t instance,
   return absl::OkStatus();
 }
 
-void Coordinator::Leave(SessionId session) {
+void Coordinator::Leave(SessionId session, absl::Time now) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
   joined_ -= CountClients(found->second.clients);
   if (frozen_) {
-    for (const ClientIndex index : found->second.indices) places_[index] = {};
+    for (const ClientIndex index : found->second.indices) places_[index] = {0, 0, now};
   } else {
     for (const Enrolment& client : found->second.clients) holder_.erase(client.id);
   }
@@ -109,6 +119,7 @@ void Coordinator::Freeze() {
            std::make_pair(b.evaluator(), absl::string_view(b.id));
   });
   places_.resize(roster_.size());
+  quarantined_.resize(roster_.size(), false);
   for (size_t i = 0; i < roster_.size(); ++i) index_[roster_[i].id] = static_cast<ClientIndex>(i);
   for (auto& [id, session] : sessions_) Seat(id, session);
   holder_.clear();
@@ -124,6 +135,33 @@ std::vector<Enrolment> Coordinator::gathered() const {
   return all;
 }
 
+bool Coordinator::Quarantine(const std::string& client) {
+  const auto index = index_.find(client);
+  if (index == index_.end() || quarantined_[index->second]) return false;
+  quarantined_[index->second] = true;
+  return true;
+}
+
+std::vector<ClientIndex> Coordinator::Eligible() const {
+  std::vector<ClientIndex> eligible;
+  eligible.reserve(roster_.size());
+  const uint32_t clients = population();
+  for (uint32_t i = 0; i < clients; ++i) {
+    if (!quarantined_[i]) eligible.push_back(i);
+  }
+  return eligible;
+}
+
+void Coordinator::AddWork(ClientIndex index, uint32_t group,
+                          std::map<SessionId, Assignment>& work) const {
+  const Place& place = places_[index];
+  if (place.session == 0) return;
+  Assignment& assignment = work[place.session];
+  assignment.session = place.session;
+  assignment.clients.push_back(place.position);
+  assignment.groups.push_back(group);
+}
+
 std::vector<Assignment> Coordinator::OpenRound(RoundSpec spec) {
   spec_ = std::move(spec);
   open_ = true;
@@ -132,22 +170,54 @@ std::vector<Assignment> Coordinator::OpenRound(RoundSpec spec) {
   evaluations_ = 0;
   folding_ = 0;
   failed_ = 0;
+  replaced_ = 0;
+  next_reserve_ = 0;
   std::map<SessionId, Assignment> work;
   for (size_t i = 0; i < spec_.cohort.size(); ++i) {
     const ClientIndex index = spec_.cohort[i];
     const uint32_t group = spec_.groups.empty() ? 0 : spec_.groups[i];
     members_[index].group = group;
-    const Place& place = places_[index];
-    if (place.session == 0) continue;
-    Assignment& assignment = work[place.session];
-    assignment.session = place.session;
-    assignment.clients.push_back(place.position);
-    assignment.groups.push_back(group);
+    places_[index].gone_since = std::min(places_[index].gone_since, spec_.opened);
+    AddWork(index, group, work);
   }
-  std::vector<Assignment> all;
-  all.reserve(work.size());
-  for (auto& [session, assignment] : work) all.push_back(std::move(assignment));
-  return all;
+  return Values(std::move(work));
+}
+
+bool Coordinator::IsAbsent(ClientIndex index) const {
+  return places_[index].session == 0 && members_.at(index).state == MemberState::kWaiting;
+}
+
+std::vector<Assignment> Coordinator::Replace(absl::Time now) {
+  std::map<SessionId, Assignment> work;
+  if (!open_ || spec_.replace_after == absl::InfiniteDuration()) return {};
+  const std::vector<ClientIndex> cohort = spec_.cohort;  // grows below
+  for (const ClientIndex index : cohort) {
+    if (!IsAbsent(index) || now < places_[index].gone_since + spec_.replace_after) continue;
+    while (next_reserve_ < spec_.reserves.size() &&
+           places_[spec_.reserves[next_reserve_]].session == 0) {
+      ++next_reserve_;
+    }
+    if (next_reserve_ == spec_.reserves.size()) break;
+    const ClientIndex reserve = spec_.reserves[next_reserve_++];
+    const uint32_t group = members_.at(index).group;
+    members_.at(index).state = MemberState::kReplaced;
+    members_[reserve].group = group;
+    spec_.cohort.push_back(reserve);
+    ++failed_;
+    ++replaced_;
+    AddWork(reserve, group, work);
+  }
+  return Values(std::move(work));
+}
+
+absl::Time Coordinator::NextChange() const {
+  absl::Time next = spec_.deadline;
+  if (spec_.replace_after == absl::InfiniteDuration()) return next;
+  if (next_reserve_ == spec_.reserves.size()) return next;
+  for (const ClientIndex index : spec_.cohort) {
+    if (IsAbsent(index)) next = std::min(next, places_[index].gone_since + spec_.replace_after);
+  }
+  return next;
 }
 
 Assignment Coordinator::WorkFor(SessionId session) const {
@@ -165,42 +235,75 @@ Assignment Coordinator::WorkFor(SessionId session) const {
   return assignment;
 }
 
+absl::Status Coordinator::CheckOpen(uint64_t round, uint32_t attempt) const {
+  const auto asked = std::make_pair(round, attempt);
+  const auto now = std::make_pair(spec_.round, spec_.attempt);
+  if (open_ && asked == now) return absl::OkStatus();
+#ifdef LEEWAY_MUTANT_ACCEPT_STALE  // a deliberate bug that tests must find
+  if (open_ && asked < now) return absl::OkStatus();
+#endif
+  const std::string name = absl::StrCat("round ", round, " attempt ", attempt);
+  if (asked > now) {
+    return WithReason(
+        absl::FailedPreconditionError(absl::StrCat(name, " is not open yet; wait for its order")),
+        "future_round");
+  }
+  return WithReason(
+      absl::FailedPreconditionError(absl::StrCat(
+          name, " is over: the report is too late; drop it and wait for the next order")),
+      "late");
+}
+
 absl::StatusOr<Coordinator::ReportState> Coordinator::BeginReport(
     uint64_t round, uint32_t attempt, absl::Span<const std::string> clients, uint64_t digest) {
-  if (!open_ || round > spec_.round || (round == spec_.round && attempt > spec_.attempt)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("round ", round, " attempt ", attempt, " is not open; wait for its order"));
-  }
-  if (round < spec_.round || attempt < spec_.attempt) {
-    return absl::FailedPreconditionError(absl::StrCat("round ", round, " attempt ", attempt,
-                                                      " is over; round ", spec_.round, " attempt ",
-                                                      spec_.attempt, " is open"));
-  }
+  LEEWAY_RETURN_IF_ERROR(CheckOpen(round, attempt));
   size_t replays = 0;
   std::vector<Member*> waiting;
   for (const std::string& id : clients) {
     const auto index = index_.find(id);
     const auto member = index == index_.end() ? members_.end() : members_.find(index->second);
     if (member == members_.end()) {
-      return absl::PermissionDeniedError(
-          absl::StrCat("client '", id, "' was not sampled in round ", round));
+      return WithReason(absl::PermissionDeniedError(
+                            absl::StrCat("client '", id, "' was not sampled in round ", round)),
+                        "not_sampled");
     }
-    if (member->second.state == MemberState::kFailed) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("client '", id, "' has lost its place in round ", round));
+    if (member->second.state == MemberState::kFailed ||
+        member->second.state == MemberState::kReplaced) {
+      const bool replaced = member->second.state == MemberState::kReplaced;
+      return WithReason(absl::FailedPreconditionError(absl::StrCat(
+                            "client '", id, "' has lost its place in round ", round,
+                            replaced ? ": it was away too long and another took it" : "",
+                            "; wait for the next order")),
+                        "lost_place");
     }
     if (member->second.state == MemberState::kWaiting) {
       waiting.push_back(&member->second);
     } else if (member->second.digest != digest) {
-      return absl::AlreadyExistsError(absl::StrCat(
-          "client '", id, "' has already reported in round ", round, " with other bytes"));
+      return WithReason(absl::AlreadyExistsError(
+                            absl::StrCat("client '", id, "' has already reported in round ", round,
+                                         " with other bytes; the first report stays")),
+                        "other_bytes");
     } else {
       ++replays;
     }
   }
+#ifdef LEEWAY_MUTANT_COUNT_REPLAYS  // a deliberate bug that tests must find
+  if (replays == clients.size()) {
+    folding_ += static_cast<uint32_t>(clients.size());
+    return ReportState::kFold;
+  }
+#endif
   if (replays == clients.size()) return ReportState::kReplay;
   if (replays > 0) {
-    return absl::AlreadyExistsError("some of the clients in this report were already counted");
+    return WithReason(
+        absl::AlreadyExistsError("some of the clients in this report were already counted"),
+        "other_bytes");
+  }
+  if (spec_.enough > 0 && reports_ + folding_ >= spec_.enough) {
+    return WithReason(
+        absl::FailedPreconditionError(absl::StrCat("round ", round, " has its ", spec_.enough,
+                                                   " reports: this one is too late; drop it")),
+        "late");
   }
   for (Member* member : waiting) {
     if (member->state == MemberState::kFolding) {
@@ -247,7 +350,8 @@ bool Coordinator::Fail(const std::string& client) {
 
 Coordinator::RoundState Coordinator::State(absl::Time now) const {
   if (folding_ > 0) return RoundState::kCollecting;
-  if (reports_ + failed_ < spec_.cohort.size() && now < spec_.deadline) {
+  const bool enough = spec_.enough > 0 && reports_ >= spec_.enough;
+  if (!enough && reports_ + failed_ < spec_.cohort.size() && now < spec_.deadline) {
     return RoundState::kCollecting;
   }
   return reports() >= std::max<uint32_t>(spec_.minimum, 1) ? RoundState::kComplete

@@ -10,6 +10,7 @@
 //   waiting --BeginReport--> folding --EndReport(true)--> reported
 //                                    --EndReport(false)-> waiting
 //   waiting --Fail--> failed
+//   waiting --Replace--> replaced (its process was gone too long)
 #ifndef LEEWAY_SERVER_COORDINATOR_H_
 #define LEEWAY_SERVER_COORDINATOR_H_
 
@@ -53,7 +54,13 @@ struct RoundSpec {
   std::vector<uint32_t> groups;     // group of each member; empty: all 0
   uint32_t evaluators = 0;          // how many of the cohort, at its end, are evaluators
   uint32_t minimum = 0;             // clients' reports that make the round count
+  uint32_t enough = 0;              // reports that end it before all have come; 0: all
+  absl::Time opened = absl::InfinitePast();
   absl::Time deadline = absl::InfiniteFuture();
+  // A waiting member whose process has been gone this long gives its place to the
+  // next of the reserves that is connected.
+  absl::Duration replace_after = absl::InfiniteDuration();
+  std::vector<ClientIndex> reserves;  // distinct, none of the cohort
 };
 
 class Coordinator {
@@ -72,8 +79,9 @@ class Coordinator {
   // data changed. `instance` tells a reconnecting process from a second one: the
   // same instance takes its clients over from its old session.
   absl::Status Join(SessionId session, uint64_t instance, std::vector<Enrolment> clients);
-  // The process is gone; its clients keep their place in the open round.
-  void Leave(SessionId session);
+  // The process is gone; its clients keep their place in the open round, until
+  // they are replaced.
+  void Leave(SessionId session, absl::Time now);
   uint32_t joined() const { return joined_; }
   uint32_t expected() const { return expected_; }
   bool ready() const { return frozen_ || joined_ >= expected_; }
@@ -87,15 +95,22 @@ class Coordinator {
   bool connected(ClientIndex client) const { return places_[client].session != 0; }
   // Clients that have joined so far; before Freeze, in no order.
   std::vector<Enrolment> gathered() const;
+  // Takes a client of the roster out of all rounds to come. False if it was out.
+  bool Quarantine(const std::string& client);
+  // Roster clients that may be sampled, in order.
+  std::vector<ClientIndex> Eligible() const;
 
   // ---- the open round
   // Opens a round; returns the work of every connected session.
   std::vector<Assignment> OpenRound(RoundSpec spec);
   // What a session that (re)joined still has to do in the open round.
   Assignment WorkFor(SessionId session) const;
+  // OK if that is the open round; else an error that says whether it is over or
+  // not open yet.
+  absl::Status CheckOpen(uint64_t round, uint32_t attempt) const;
   // A complete upload for these clients has arrived. kFold: add it, then call
   // EndReport. kReplay: it was counted before. Errors: not sampled, stale round,
-  // future round, other bytes under the same key.
+  // future round, other bytes under the same key, enough reports already.
   absl::StatusOr<ReportState> BeginReport(uint64_t round, uint32_t attempt,
                                           absl::Span<const std::string> clients, uint64_t digest);
   // What these roster clients count together: their examples, or 1 each.
@@ -104,9 +119,14 @@ class Coordinator {
   // A waiting member cannot do its task, or what it sent was refused for good: it
   // loses its place in this round. False if it was not waiting for its report.
   bool Fail(const std::string& client);
-  // Decided when all have reported or failed, or at the deadline: complete with
-  // at least the minimum of reports, else short. Collecting while reports are
-  // being folded.
+  // Replaces members whose process has been gone too long; returns the work of
+  // those who take their places.
+  std::vector<Assignment> Replace(absl::Time now);
+  // When State or Replace will have something new to say if nothing else happens.
+  absl::Time NextChange() const;
+  // Decided when all have reported or failed, when enough have reported, or at the
+  // deadline: complete with at least the minimum of reports, else short.
+  // Collecting while reports are being folded.
   RoundState State(absl::Time now) const;
   // Ends the round; returns the members that reported, by index, in order.
   std::vector<ClientIndex> CloseRound();
@@ -114,9 +134,10 @@ class Coordinator {
   const RoundSpec& spec() const { return spec_; }
   // Clients, without evaluators, whose reports are counted.
   uint32_t reports() const { return reports_ - evaluations_; }
+  uint32_t replaced() const { return replaced_; }
 
  private:
-  enum class MemberState : uint8_t { kWaiting, kFolding, kReported, kFailed };
+  enum class MemberState : uint8_t { kWaiting, kFolding, kReported, kFailed, kReplaced };
   struct Member {
     MemberState state = MemberState::kWaiting;
     uint32_t group = 0;
@@ -125,6 +146,9 @@ class Coordinator {
   struct Place {  // where a roster client is hosted now
     SessionId session = 0;
     uint32_t position = 0;
+    // Without a session: since when. A server that restarts does not know, and
+    // counts from the first round that it opens.
+    absl::Time gone_since = absl::InfiniteFuture();
   };
   struct Session {
     uint64_t instance = 0;
@@ -134,12 +158,16 @@ class Coordinator {
 
   absl::Status CheckMember(SessionId session, uint64_t instance, const Enrolment& client) const;
   void Seat(SessionId id, Session& session);
+  // Waits for a report, and its process is gone.
+  bool IsAbsent(ClientIndex index) const;
+  void AddWork(ClientIndex index, uint32_t group, std::map<SessionId, Assignment>& work) const;
 
   uint32_t expected_ = 0;
   uint32_t joined_ = 0;  // distinct clients hosted now, without evaluators
   bool frozen_ = false;
   std::vector<Enrolment> roster_;
-  std::vector<Place> places_;  // by roster index
+  std::vector<Place> places_;      // by roster index
+  std::vector<bool> quarantined_;  // by roster index
   absl::flat_hash_map<std::string, ClientIndex> index_;
   absl::flat_hash_map<std::string, SessionId> holder_;  // while gathering
   std::map<SessionId, Session> sessions_;
@@ -150,7 +178,9 @@ class Coordinator {
   uint32_t reports_ = 0;
   uint32_t evaluations_ = 0;  // those of them that are evaluators'
   uint32_t folding_ = 0;
-  uint32_t failed_ = 0;
+  uint32_t failed_ = 0;  // and replaced
+  uint32_t replaced_ = 0;
+  size_t next_reserve_ = 0;
 };
 
 }  // namespace leeway

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/failpoint.h"
 #include "common/status.h"
 
 namespace leeway {
@@ -50,7 +51,12 @@ inline absl::Status WriteAll(int fd, const std::string& path, absl::string_view 
 
 // Puts a finished temporary file in its place.
 inline absl::Status Rename(const std::string& from, const std::string& to, bool sync) {
+  Failpoint("file.before_rename");
   if (rename(from.c_str(), to.c_str()) != 0) return FileError("cannot rename to", to, errno);
+  Failpoint("file.before_directory_sync");
+#ifdef LEEWAY_MUTANT_SKIP_DIRECTORY_SYNC  // a deliberate bug that tests must find
+  sync = false;
+#endif
   return sync ? SyncDirectory(std::filesystem::path(to).parent_path()) : absl::OkStatus();
 }
 
@@ -61,6 +67,7 @@ inline absl::Status WriteFile(const std::string& path, absl::string_view bytes, 
   const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
   if (fd < 0) return FileError("cannot create", temporary, errno);
   absl::Status status = WriteAll(fd, temporary, bytes);
+  Failpoint("file.before_sync");
   if (status.ok() && sync && fsync(fd) != 0) status = FileError("cannot sync", temporary, errno);
   if (close(fd) != 0 && status.ok()) status = FileError("cannot close", temporary, errno);
   if (status.ok()) status = Rename(temporary, path, sync);

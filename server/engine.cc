@@ -10,12 +10,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/digest.h"
+#include "common/failpoint.h"
 #include "common/layout.h"
 #include "common/status.h"
 #include "common/wire.h"
 #include "server/config.h"
 #include "server/measures.h"
 #include "server/sampler.h"
+#include "server/steady_time.h"
 
 namespace leeway {
 namespace {
@@ -87,8 +89,18 @@ absl::Status Engine::Resume() {
                    options_.config, *layout_, coordinator_->population(), state,
                    [this](const std::string& sha) { return store_->LoadModel(sha); }, examples));
   committed_ = state.round();
+  LEEWAY_ASSIGN_OR_RETURN(const uint64_t last, store_->LastRound());
+  if (last != committed_) {
+    return absl::DataLossError(
+        absl::StrCat(options_.state_directory, "/run.db: the last record is of round ", last,
+                     ", but the run stands at round ", committed_,
+                     "; restore the directory from a copy or start a new run"));
+  }
   LEEWAY_ASSIGN_OR_RETURN(const std::vector<v1::Event> events, store_->EventsAfter(0));
   if (!events.empty()) last_event_ = events.back().sequence();
+  for (const v1::Event& event : events) {
+    if (event.kind() == kQuarantined) coordinator_->Quarantine(event.subject());
+  }
   LEEWAY_ASSIGN_OR_RETURN(const v1::RunState run_state, store_->State());
   LEEWAY_ASSIGN_OR_RETURN(const std::string message, store_->Message());
   progress_.set_state(run_state);
@@ -138,8 +150,12 @@ absl::Status Engine::Gather() {
   }
   script_.emplace(options_.config, layout, clients, examples);
   const ModelPtr models[] = {script_->initial()};
-  LEEWAY_RETURN_IF_ERROR(store_->Begin(run_id_, options_.config, schema, roster, models,
-                                       ScriptState{script_->Save().SerializeAsString()}));
+  const absl::Status begun = store_->Begin(run_id_, options_.config, schema, roster, models,
+                                           ScriptState{script_->Save().SerializeAsString()});
+  if (!begun.ok()) {
+    disk_failed_ = true;
+    return begun;
+  }
   MutexLock lock(&reader_mu_);
   LEEWAY_ASSIGN_OR_RETURN(reader_, Store::OpenReadOnly(options_.state_directory));
   return absl::OkStatus();
@@ -152,7 +168,7 @@ absl::Status Engine::RunRounds() {
   }
   while (!script_->done()) {
     RoundPlan plan = script_->Next();
-    const absl::Time opened = absl::Now();
+    const absl::Time opened = SteadyNow();
     LEEWAY_ASSIGN_OR_RETURN(const Collected collected, Collect(plan));
     LEEWAY_RETURN_IF_ERROR(Commit(std::move(plan), collected, opened));
     NotifyObservers();
@@ -160,32 +176,58 @@ absl::Status Engine::RunRounds() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<RoundSpec> Engine::DrawRound(const RoundPlan& plan, uint32_t attempt) {
+  const v1::Cohort& rule = options_.config.cohort();
+  const uint64_t seed = options_.config.seed();
+  RoundSpec spec;
+  spec.round = plan.record.round();
+  spec.attempt = attempt;
+  spec.opened = SteadyNow();
+  spec.deadline = spec.opened + absl::Seconds(rule.deadline_seconds());
+  std::vector<ClientIndex> eligible;
+  {
+    MutexLock lock(&mu_);
+    eligible = coordinator_->Eligible();
+    if (eligible.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("all clients are quarantined. Last refusal: ", last_failure_));
+    }
+  }
+  const auto population = static_cast<uint32_t>(eligible.size());
+  const uint32_t wanted = plan.sample == 0 ? population : std::min(plan.sample, population);
+  const bool trains = plan.record.kind() == v1::TRAIN_ROUND;
+  const uint32_t asked = std::min(population, wanted + (trains ? rule.spare() : 0));
+  for (const uint32_t i : SampleCohort(seed, spec.round, attempt, population, asked)) {
+    spec.cohort.push_back(eligible[i]);
+  }
+  if (rule.replace_after_seconds() > 0) {
+    spec.replace_after = absl::Seconds(rule.replace_after_seconds());
+    for (const uint32_t i : DrawReserves(seed, spec.round, attempt, population, asked)) {
+      spec.reserves.push_back(eligible[i]);
+    }
+  }
+  if (plan.task.groups() > 1) {
+    spec.groups = DrawGroups(seed, spec.round, attempt, asked, plan.task.groups());
+  }
+  if (asked > wanted) spec.enough = wanted;
+  spec.minimum = rule.minimum_reports() == 0 ? wanted : std::min(rule.minimum_reports(), wanted);
+  return spec;
+}
+
 absl::StatusOr<Engine::Collected> Engine::Collect(const RoundPlan& plan) {
   const v1::Cohort& rule = options_.config.cohort();
-  const auto population = [this] {
-    MutexLock lock(&mu_);
-    return coordinator_->population();
-  }();
   for (uint32_t attempt = 1; attempt <= rule.attempts(); ++attempt) {
-    RoundSpec spec;
-    spec.round = plan.record.round();
-    spec.attempt = attempt;
-    spec.cohort =
-        SampleCohort(options_.config.seed(), spec.round, attempt, population, plan.sample);
+    LEEWAY_ASSIGN_OR_RETURN(RoundSpec spec, DrawRound(plan, attempt));
     const auto sampled = static_cast<uint32_t>(spec.cohort.size());
-    if (plan.task.groups() > 1) {
-      spec.groups =
-          DrawGroups(options_.config.seed(), spec.round, attempt, sampled, plan.task.groups());
-    }
-    spec.minimum =
-        rule.minimum_reports() == 0 ? sampled : std::min(rule.minimum_reports(), sampled);
-    spec.deadline = absl::Now() + absl::Seconds(rule.deadline_seconds());
     if (plan.task.evaluate()) AddEvaluators(spec);
+    Failpoint("round.before_open");
     OpenRound(plan, std::move(spec));
+    Failpoint("round.after_open");
     const Coordinator::RoundState state = AwaitRound();
     MutexLock lock(&mu_);
     const uint32_t reports = coordinator_->reports();
-    Collected collected{coordinator_->CloseRound(), sampled, reports, attempt};
+    const uint32_t replaced = coordinator_->replaced();
+    Collected collected{coordinator_->CloseRound(), sampled, reports, attempt, replaced};
     if (state == Coordinator::RoundState::kComplete) return collected;
     if (stopping_) return absl::CancelledError("stopped");
     AddEvent("retry", "",
@@ -226,16 +268,24 @@ void Engine::OpenRound(const RoundPlan& plan, RoundSpec spec) {
 
   // Orders are written after the lock is released: reports to the first ones
   // need not wait for the last ones.
-  std::vector<std::pair<std::shared_ptr<OrderSink>, v1::Order>> orders;
+  Outbox orders;
   grpc::Slice common;
   {
     MutexLock lock(&mu_);
     uint64_t weight = 0;
-    for (const ClientIndex c : spec.cohort) {
+    std::vector<ClientIndex> possible = spec.cohort;
+    if (plan.task.weighting() == v1::EXAMPLES) {  // one who steps in may weigh more
+      possible.insert(possible.end(), spec.reserves.begin(), spec.reserves.end());
+    }
+    for (const ClientIndex c : possible) {
       weight += plan.task.weighting() == v1::EXAMPLES ? coordinator_->roster()[c].examples : 1;
     }
     const int bits = FractionBits(plan.task.max_update(), weight);
     order.mutable_task()->set_fraction_bits(static_cast<uint32_t>(bits));
+    if (plan.task.displacement()) {
+      order.mutable_task()->set_max_norm(options_.config.limits().max_norm());
+      order.mutable_task()->set_clip(options_.config.limits().norm_policy() == v1::CLIP);
+    }
     order.set_committed_round(committed_);
     OpenTask open;
     open.task = order.task();
@@ -254,14 +304,17 @@ void Engine::OpenRound(const RoundPlan& plan, RoundSpec spec) {
     progress_.set_round_in_phase(plan.record.round_in_phase());
     progress_.set_rounds_in_phase(plan.rounds_in_phase);
     progress_.set_sampled(static_cast<uint32_t>(spec.cohort.size()) - spec.evaluators);
-    for (const Assignment& work : coordinator_->OpenRound(std::move(spec))) {
-      const auto sink = sinks_.find(work.session);
-      if (sink != sinks_.end() && !work.clients.empty()) {
-        orders.emplace_back(sink->second, OwnPart(work));
-      }
-    }
+    Address(coordinator_->OpenRound(std::move(spec)), orders);
   }
   for (const auto& [sink, own] : orders) sink->Send(common, own);
+}
+
+void Engine::Address(const std::vector<Assignment>& work, Outbox& outbox) const {
+  for (const Assignment& part : work) {
+    const auto sink = sinks_.find(part.session);
+    if (sink == sinks_.end() || part.clients.empty()) continue;
+    outbox.emplace_back(sink->second, OwnPart(part));
+  }
 }
 
 v1::Order Engine::OwnPart(const Assignment& work) const {
@@ -275,14 +328,29 @@ v1::Order Engine::OwnPart(const Assignment& work) const {
 Coordinator::RoundState Engine::AwaitRound() {
   while (true) {
     bool events = false;
+    Outbox orders;
+    grpc::Slice common;
     {
       MutexLock lock(&mu_);
-      const Coordinator::RoundState state = coordinator_->State(absl::Now());
+      const absl::Time now = SteadyNow();
+      const Coordinator::RoundState state = coordinator_->State(now);
       if (state != Coordinator::RoundState::kCollecting) return state;
       if (stopping_) return Coordinator::RoundState::kShort;
-      if (new_events_.empty()) changed_.WaitWithDeadline(&mu_, coordinator_->spec().deadline);
+      const uint32_t replaced = coordinator_->replaced();
+      Address(coordinator_->Replace(now), orders);
+      if (coordinator_->replaced() > replaced) {
+        AddEvent("replaced", "",
+                 absl::StrCat("round ", coordinator_->spec().round, ": ",
+                              coordinator_->replaced() - replaced,
+                              " client(s) whose process is gone gave their place to others"));
+      }
+      // In steps, because the clock that wakes us may be set back meanwhile.
+      const absl::Duration wait = std::min(coordinator_->NextChange() - now, absl::Seconds(1));
+      if (new_events_.empty()) changed_.WaitWithDeadline(&mu_, absl::Now() + wait);
       events = !new_events_.empty();
+      common = open_->order;
     }
+    for (const auto& [sink, own] : orders) sink->Send(common, own);
     // Between two rounds of a fast run events wait for the commit.
     if (events && FlushEvents().ok()) NotifyObservers();
   }
@@ -301,7 +369,8 @@ absl::Status Engine::Commit(RoundPlan plan, const Collected& collected, absl::Ti
   commit.record.set_sampled(collected.sampled);
   commit.record.set_reports(collected.reports);
   commit.record.set_attempts(collected.attempts);
-  commit.record.set_seconds(absl::ToDoubleSeconds(absl::Now() - opened));
+  commit.record.set_replaced(collected.replaced);
+  commit.record.set_seconds(absl::ToDoubleSeconds(SteadyNow() - opened));
   commit.accepted = collected.accepted;
   std::vector<ModelPtr> models;
   const bool trained = commit.record.kind() == v1::TRAIN_ROUND;
@@ -316,7 +385,10 @@ absl::Status Engine::Commit(RoundPlan plan, const Collected& collected, absl::Ti
   commit.models = models;
   commit.script.bytes = script_->Save().SerializeAsString();
   const absl::Time begun = absl::Now();
-  LEEWAY_RETURN_IF_ERROR(store_->Commit(commit));
+  if (absl::Status stored = store_->Commit(commit); !stored.ok()) {
+    disk_failed_ = true;
+    return stored;
+  }
   if (options_.meter) options_.meter->Committed(absl::Now() - begun, commit.record);
   MutexLock lock(&mu_);
   committed_ = commit.record.round();
@@ -324,7 +396,7 @@ absl::Status Engine::Commit(RoundPlan plan, const Collected& collected, absl::Ti
 }
 
 absl::Status Engine::Finish(const absl::Status& outcome) {
-  if (absl::IsCancelled(outcome)) {
+  if (absl::IsCancelled(outcome) || disk_failed_) {
     CloseSessions(false, absl::UnavailableError("the server is stopping; it will resume this run"));
     return outcome;
   }

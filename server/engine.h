@@ -30,6 +30,9 @@
 
 namespace leeway {
 
+// Kind of the event that says that a client is out for the rest of the run.
+inline constexpr char kQuarantined[] = "quarantined";
+
 // A session's order stream, as the engine sees it. Never blocks.
 class OrderSink {
  public:
@@ -78,6 +81,13 @@ class Engine {
   // A complete report: checks and counts it.
   absl::StatusOr<v1::Receipt> Submit(const v1::ReportHeader& header,
                                      absl::Span<const std::byte> payload);
+  // A call or report was refused with this status: it is counted, by its reason.
+  void CountRefusal(const absl::Status& status);
+  std::map<std::string, uint64_t> Refusals() const;
+  // Longest time that one report may take to come in.
+  absl::Duration upload_time() const {
+    return absl::Seconds(options_.config.limits().upload_seconds());
+  }
   // What is new since the given round and event.
   absl::StatusOr<v1::Observation> Observe(uint64_t after_round, uint64_t after_event) const;
   // The roster or, while the run gathers, who has joined; at most `most`.
@@ -99,6 +109,7 @@ class Engine {
     uint32_t sampled = 0;               // the rest without
     uint32_t reports = 0;
     uint32_t attempts = 0;
+    uint32_t replaced = 0;
   };
 
   explicit Engine(Options options);
@@ -107,6 +118,8 @@ class Engine {
   absl::Status RunRounds();
   absl::StatusOr<Collected> Collect(const RoundPlan& plan);
   void AddEvaluators(RoundSpec& spec) ABSL_LOCKS_EXCLUDED(mu_);
+  // Who is asked, and when the round ends.
+  absl::StatusOr<RoundSpec> DrawRound(const RoundPlan& plan, uint32_t attempt);
   void OpenRound(const RoundPlan& plan, RoundSpec spec) ABSL_LOCKS_EXCLUDED(mu_);
   Coordinator::RoundState AwaitRound() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Commit(RoundPlan plan, const Collected& collected, absl::Time opened);
@@ -120,6 +133,11 @@ class Engine {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FailClient(const std::string& client, absl::string_view why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A report of this client was refused for good; too many, and it is out.
+  void Blame(const std::string& client, absl::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  using Outbox = std::vector<std::pair<std::shared_ptr<OrderSink>, v1::Order>>;
+  void Address(const std::vector<Assignment>& work, Outbox& outbox) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status FlushEvents() ABSL_LOCKS_EXCLUDED(mu_);
   void NotifyObservers() ABSL_LOCKS_EXCLUDED(mu_, observers_mu_);
   void CloseSessions(bool finished, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
@@ -129,6 +147,7 @@ class Engine {
   std::string run_id_;
 
   // Touched by the thread in Run() only (and Open before it).
+  bool disk_failed_ = false;  // the run is not to blame, and can be resumed
   std::unique_ptr<Store> store_;
   std::optional<Script> script_;
 
@@ -144,7 +163,9 @@ class Engine {
   std::vector<v1::Event> new_events_ ABSL_GUARDED_BY(mu_);
   uint64_t last_event_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t committed_ ABSL_GUARDED_BY(mu_) = 0;
-  std::string last_failure_ ABSL_GUARDED_BY(mu_);  // what a client's refusal said
+  std::string last_failure_ ABSL_GUARDED_BY(mu_);                  // what a client's refusal said
+  std::map<std::string, uint32_t> blamed_ ABSL_GUARDED_BY(mu_);    // refused reports, by client
+  std::map<std::string, uint64_t> refusals_ ABSL_GUARDED_BY(mu_);  // by reason
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
   std::atomic<int64_t> reports_told_ = 0;  // when observers last saw reports come, in ns

@@ -6,20 +6,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/digest.h"
+#include "common/reason.h"
 #include "common/status.h"
 #include "common/wire.h"
 #include "server/engine.h"
+#include "server/steady_time.h"
 
 namespace leeway {
 namespace {
 
 // Observers see a round fill up this often; its commit they see at once.
 constexpr absl::Duration kReportsTold = absl::Milliseconds(250);
-
-// "invalid_argument", ...
-std::string ReasonOf(const absl::Status& status) {
-  return absl::AsciiStrToLower(absl::StatusCodeToString(status.code()));
-}
 
 }  // namespace
 
@@ -74,7 +71,7 @@ void Engine::Leave(SessionId session) {
   {
     MutexLock lock(&mu_);
     if (sinks_.erase(session) == 0) return;
-    coordinator_->Leave(session);
+    coordinator_->Leave(session, SteadyNow());
     progress_.set_joined(coordinator_->joined());
     if (!stopping_) AddEvent("left", absl::StrCat("session ", session), "its stream ended");
     changed_.SignalAll();
@@ -94,34 +91,29 @@ absl::StatusOr<grpc::Slice> Engine::FindModel(const std::string& sha256) const {
 
 absl::Status Engine::CheckReport(const v1::ReportHeader& header) const {
   if (header.run_id() != run_id_) {
-    return absl::NotFoundError(absl::StrCat("run_id '", header.run_id(),
-                                            "' is unknown here; this server's run is ", run_id_));
+    return WithReason(
+        absl::NotFoundError(absl::StrCat("run_id '", header.run_id(),
+                                         "' is unknown here; this server's run is ", run_id_)),
+        "unknown_run");
   }
-  if (!open_ || !coordinator_->round_open() || header.round() != coordinator_->spec().round ||
-      header.attempt() != coordinator_->spec().attempt) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("round ", header.round(), " attempt ", header.attempt(),
-                     " is not open; drop this report and wait for the next order"));
-  }
+  LEEWAY_RETURN_IF_ERROR(coordinator_->CheckOpen(header.round(), header.attempt()));
   if (header.base_sha256() != open_->base->sha256) {
-    return absl::FailedPreconditionError(absl::StrCat("base_sha256 is ", header.base_sha256(),
-                                                      ", this round starts from ",
-                                                      open_->base->sha256, "; fetch that model"));
+    return WithReason(absl::FailedPreconditionError(absl::StrCat(
+                          "base_sha256 is ", header.base_sha256(), ", this round starts from ",
+                          open_->base->sha256, "; fetch that model")),
+                      "wrong_base");
   }
   return CheckHeader(header, open_->shape, layout_->float64);
 }
 
 absl::Status Engine::Admit(const v1::ReportHeader& header) const {
   MutexLock lock(&mu_);
-  absl::Status status = CheckReport(header);
-  if (options_.meter && !status.ok()) options_.meter->Refused(ReasonOf(status));
-  return status;
+  return CheckReport(header);
 }
 
 absl::StatusOr<v1::Receipt> Engine::Submit(const v1::ReportHeader& header,
                                            absl::Span<const std::byte> payload) {
   absl::StatusOr<v1::Receipt> receipt = Take(header, payload);
-  if (options_.meter && !receipt.ok()) options_.meter->Refused(ReasonOf(receipt.status()));
   const int64_t now = absl::GetCurrentTimeNanos();
   int64_t told = reports_told_.load(std::memory_order_relaxed);
   if (now - told >= absl::ToInt64Nanoseconds(kReportsTold) &&
@@ -138,6 +130,7 @@ absl::StatusOr<v1::Receipt> Engine::Take(const v1::ReportHeader& header,
   v1::Receipt receipt;
   receipt.set_round(header.round());
   uint64_t weight = 0;
+  double max_norm = 0;
   {
     MutexLock lock(&mu_);
     LEEWAY_RETURN_IF_ERROR(CheckReport(header));
@@ -150,13 +143,14 @@ absl::StatusOr<v1::Receipt> Engine::Take(const v1::ReportHeader& header,
         return receipt;
       }
       weight = coordinator_->WeightOf(clients, open_->task.weighting() == v1::EXAMPLES);
+      max_norm = open_->task.max_norm();
     }
   }
   absl::Status folded;
   if (!clients.empty()) {
     MutexLock lock(&fold_mu_);
     const absl::Time begun = options_.meter ? absl::Now() : absl::Time();
-    folded = FoldReport(header, payload, weight, tally_);
+    folded = FoldReport(header, payload, weight, max_norm, tally_);
     if (options_.meter && folded.ok()) {
       options_.meter->Folded(absl::Now() - begun, payload.size());
     }
@@ -169,9 +163,12 @@ absl::StatusOr<v1::Receipt> Engine::Take(const v1::ReportHeader& header,
   }
   // A transfer error may be mended by sending again; a bad value may not.
   if (!folded.ok() && !absl::IsDataLoss(folded)) {
-    for (const std::string& client : clients) FailClient(client, folded.message());
+    for (const std::string& client : clients) {
+      FailClient(client, folded.message());
+      Blame(client, folded.message());
+    }
   }
-  if (coordinator_->State(absl::Now()) != Coordinator::RoundState::kCollecting) {
+  if (coordinator_->State(SteadyNow()) != Coordinator::RoundState::kCollecting) {
     changed_.SignalAll();
   }
   LEEWAY_RETURN_IF_ERROR(folded);
@@ -183,6 +180,26 @@ void Engine::FailClient(const std::string& client, absl::string_view why) {
   last_failure_ = absl::StrCat("client '", client, "': ", why);
   AddEvent("refused", client, std::string(why));
   changed_.SignalAll();
+}
+
+void Engine::Blame(const std::string& client, absl::string_view why) {
+  if (++blamed_[client] < options_.config.limits().quarantine_after()) return;
+  if (!coordinator_->Quarantine(client)) return;
+  AddEvent(kQuarantined, client,
+           absl::StrCat(blamed_[client], " refused reports: out of the run. The last: ", why));
+}
+
+void Engine::CountRefusal(const absl::Status& status) {
+  if (status.ok() || absl::IsCancelled(status)) return;
+  MutexLock lock(&mu_);
+  const std::string reason = ReasonOf(status);
+  ++refusals_[reason];
+  if (options_.meter) options_.meter->Refused(reason);
+}
+
+std::map<std::string, uint64_t> Engine::Refusals() const {
+  MutexLock lock(&mu_);
+  return refusals_;
 }
 
 void Engine::AddEvent(std::string kind, std::string subject, std::string text) {

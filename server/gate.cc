@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/credentials.h"
+#include "common/reason.h"
 #include "common/status.h"
 
 namespace leeway {
@@ -31,18 +32,21 @@ Identity::Identity(const Certificate& certificate)
 absl::StatusOr<uint64_t> Identity::CapOf(const std::string& client) const {
   if (const auto found = caps_.find(client); found != caps_.end()) return found->second;
   if (anyone_) return anyone_cap_;
-  return absl::PermissionDeniedError(
-      absl::StrCat("the certificate '", name_, "' does not name client '", client,
-                   "'; make one that does: leeway certs client DIR ", client));
+  return WithReason(absl::PermissionDeniedError(
+                        absl::StrCat("the certificate '", name_, "' does not name client '", client,
+                                     "'; make one that does: leeway certs client DIR ", client)),
+                    "identity");
 }
 
 absl::Status Identity::MayJoin(const v1::JoinRequest& request) const {
   for (const v1::HostedClient& client : request.clients()) {
     LEEWAY_ASSIGN_OR_RETURN(const uint64_t cap, CapOf(client.id()));
     if (cap > 0 && client.examples() > cap) {
-      return absl::PermissionDeniedError(absl::StrCat(
-          "client '", client.id(), "' claims ", client.examples(), " examples, its certificate '",
-          name_, "' allows ", cap, "; make one with a higher --examples"));
+      return WithReason(absl::PermissionDeniedError(
+                            absl::StrCat("client '", client.id(), "' claims ", client.examples(),
+                                         " examples, its certificate '", name_, "' allows ", cap,
+                                         "; make one with a higher --examples")),
+                        "examples");
     }
   }
   return absl::OkStatus();
@@ -117,8 +121,10 @@ absl::Status Gate::Check(const Identity& identity) {
   const absl::Time now = absl::Now();
   LEEWAY_RETURN_IF_ERROR(RefreshRevoked(now));
   if (revoked_.count(identity.serial()) > 0) {
-    return absl::UnauthenticatedError(absl::StrCat("the certificate '", identity.name(),
-                                                   "' has been revoked; ask for a new one"));
+    return WithReason(
+        absl::UnauthenticatedError(absl::StrCat("the certificate '", identity.name(),
+                                                "' has been revoked; ask for a new one")),
+        "revoked");
   }
   if (now > identity.expires()) {
     return absl::UnauthenticatedError(
@@ -154,10 +160,11 @@ absl::StatusOr<Visit> Gate::Enter(const grpc::ServerContextBase& context) {
   }
   int& calls = calls_[key];
   if (calls >= kCallsPerCaller) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(identity->name(), " has ", calls,
-                     " calls under way, more than a client needs; end some, or use one "
-                     "certificate per process"));
+    return WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                          identity->name(), " has ", calls,
+                          " calls under way, more than a client needs; end some, or use one "
+                          "certificate per process")),
+                      "too_many_calls");
   }
   ++calls;
   return Visit(this, std::move(key), std::move(identity));

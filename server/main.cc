@@ -103,21 +103,7 @@ std::unique_ptr<grpc::Server> StartServer(
   grpc::ServerBuilder builder;
   builder.AddListeningPort(listen, credentials, &port);
   builder.RegisterService(&service);
-  // Any message beyond a chunk and its header is an error, not a bigger buffer.
-  builder.SetMaxReceiveMessageSize(80 << 20);
-  // A second server on the same port must fail, not share it.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 20'000);
-  builder.AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1);
-  // Memory must not grow with the number of connections: no growing windows, and
-  // read buffers that shrink when many are in use (docs/performance.md).
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  grpc::ResourceQuota quota("leeway-server");
-  quota.Resize(size_t{64} << 20);
-  builder.SetResourceQuota(quota);
+  LimitResources(builder);
   return builder.BuildAndStart();
 }
 

@@ -15,6 +15,11 @@ namespace leeway {
 std::vector<uint32_t> SampleCohort(uint64_t seed, uint64_t round, uint32_t attempt,
                                    uint32_t clients, uint32_t size);
 
+// All clients that SampleCohort leaves out, in the order in which they step in for
+// members that have gone.
+std::vector<uint32_t> DrawReserves(uint64_t seed, uint64_t round, uint32_t attempt,
+                                   uint32_t clients, uint32_t size);
+
 // The group, 0 .. groups-1, of each member of a cohort of `size`: a random
 // permutation dealt round robin, so that group sizes differ by at most one.
 std::vector<uint32_t> DrawGroups(uint64_t seed, uint64_t round, uint32_t attempt, uint32_t size,

@@ -1,11 +1,14 @@
 #include "server/service.h"
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
 #include <deque>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/reason.h"
 #include "common/status.h"
 #include "common/wire.h"
 #include "proto/federation.grpc.pb.h"
@@ -19,13 +22,15 @@ using grpc::CallbackServerContext;
 
 // Two uploads can arrive while a third is being folded.
 constexpr size_t kStagingBuffers = 3;
+constexpr size_t kMemoryQuota = size_t{64} << 20;
 
 template <typename Message>
 absl::StatusOr<Message> Decode(const ByteBuffer& bytes, absl::string_view what) {
   ByteBuffer view = bytes;
   Message message;
   if (!grpc::SerializationTraits<Message>::Deserialize(&view, &message).ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("request is not a ", what));
+    return WithReason(absl::InvalidArgumentError(absl::StrCat("request is not a ", what)),
+                      "malformed");
   }
   return message;
 }
@@ -34,6 +39,10 @@ template <typename Message>
 ByteBuffer Encode(const Message& message) {
   const grpc::Slice slice(message.SerializeAsString());
   return ByteBuffer(&slice, 1);
+}
+
+absl::Status OutOfOrder(absl::string_view what) {
+  return WithReason(absl::InvalidArgumentError(what), "chunk_order");
 }
 
 // Ends a call at once with a status.
@@ -62,6 +71,7 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
     stream->self_ = stream;
     absl::StatusOr<SessionId> session = engine.Join(request, stream);
     if (!session.ok()) {
+      engine.CountRefusal(session.status());
       stream->Close(session.status());
     } else {
       MutexLock lock(&stream->mu_);
@@ -196,6 +206,11 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
 
   void OnReadDone(bool ok) override {
     TakeOver(this);
+    {
+      MutexLock lock(&mu_);
+      reading_ = false;
+      if (finished_) return;
+    }
     if (ok) return Process();
     End(header_ ? absl::CancelledError("the upload ended before its report was complete")
                 : absl::OkStatus());
@@ -214,6 +229,8 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
   void OnDone() override {
     TakeOver(this);
     { MutexLock lock(&mu_); }  // an OnCancel has let go of it
+    alarm_.reset();
+    const Visit ended = std::move(visit_);
     if (large_) staging_.Return(std::move(large_));
     std::shared_ptr<SubmitStream> self = std::move(self_);  // a waiting grant may hold it too
   }
@@ -221,7 +238,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
   // PayloadSink
   absl::Status OnHeader(v1::ReportHeader header) override {
     if (header_) {
-      return absl::InvalidArgumentError("a header came before the previous report was complete");
+      return OutOfOrder("a header came before the previous report was complete");
     }
     LEEWAY_RETURN_IF_ERROR(visit_.StillWelcome());
     LEEWAY_RETURN_IF_ERROR(visit_.identity().MayReport(header));
@@ -233,12 +250,12 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
   }
 
   absl::StatusOr<std::byte*> Room(size_t bytes) override {
-    if (!header_) return absl::InvalidArgumentError("payload came before a header");
+    if (!header_) return OutOfOrder("payload came before a header");
     if (payload().size() != header_->payload_size()) {
-      return absl::InvalidArgumentError("a large report must send its header in a part of its own");
+      return OutOfOrder("a large report must send its header in a part of its own");
     }
     if (bytes > header_->payload_size() - received_) {
-      return absl::InvalidArgumentError(
+      return OutOfOrder(
           absl::StrCat("payload is longer than payload_size, ", header_->payload_size(), " bytes"));
     }
     std::byte* room = payload().data() + received_;
@@ -250,8 +267,36 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
   Buffer& payload() { return large_ ? *large_ : small_; }
 
   void ReadOn() {
+    if (header_ && !alarm_) StartClock();
+    MutexLock lock(&mu_);
+    if (expired_) return FinishOnce(ToGrpc(TooSlow()));
+    reading_ = true;
     HandOver(this);
     StartRead(&in_);
+  }
+
+  // A report that does not come in one message must not take for ever.
+  void StartClock() {
+    alarm_ = std::make_unique<grpc::Alarm>();
+    alarm_->Set(absl::ToChronoTime(absl::Now() + engine_.upload_time()), [self = self_](bool rang) {
+      if (rang) self->OnAlarm();
+    });
+  }
+
+  void OnAlarm() {
+    MutexLock lock(&mu_);
+    expired_ = true;
+    if (reading_) FinishOnce(ToGrpc(TooSlow()));
+  }
+
+  absl::Status TooSlow() {
+    const absl::Status status = WithReason(
+        absl::DeadlineExceededError(absl::StrCat(
+            "the report took longer than limits.upload_seconds, ",
+            absl::ToDoubleSeconds(engine_.upload_time()), "; send it faster or raise the limit")),
+        "slow_upload");
+    engine_.CountRefusal(status);
+    return status;
   }
 
   void Process() {
@@ -299,6 +344,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
         engine_.Submit(*header_, {payload().data(), payload().size()});
     const bool quiet = header_->without_receipt();
     header_.reset();
+    alarm_.reset();
     if (large_) staging_.Return(std::move(large_));
     if (!receipt.ok()) return End(receipt.status());
     if (quiet) return ReadOn();
@@ -308,6 +354,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
   }
 
   void End(const absl::Status& status) {
+    engine_.CountRefusal(status);
     MutexLock lock(&mu_);
     FinishOnce(ToGrpc(status));
   }
@@ -320,7 +367,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
 
   Engine& engine_;
   Staging& staging_;
-  const Visit visit_;
+  Visit visit_;
   std::shared_ptr<SubmitStream> self_;
   // Touched by one callback at a time.
   ByteBuffer in_;
@@ -329,8 +376,11 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
   Buffer small_;
   std::unique_ptr<Buffer> large_;
   size_t received_ = 0;
+  std::unique_ptr<grpc::Alarm> alarm_;  // of a report that comes in several messages
 
   Mutex mu_;
+  bool reading_ ABSL_GUARDED_BY(mu_) = false;
+  bool expired_ ABSL_GUARDED_BY(mu_) = false;
   bool waiting_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
@@ -452,7 +502,8 @@ class FederationService : public Methods {
 
  private:
   template <typename Reactor>
-  static Reactor* Refuse(const absl::Status& status) {
+  Reactor* Refuse(const absl::Status& status) {
+    engine_.CountRefusal(status);
     return new Refusal<Reactor>(status);
   }
 
@@ -462,6 +513,24 @@ class FederationService : public Methods {
 };
 
 }  // namespace
+
+void LimitResources(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessageBytes));
+  // A second server on the same port must fail, not share it.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 20'000);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20'000);
+  builder.AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1);
+  // Memory must not grow with the number of connections: no growing windows, and
+  // read buffers that shrink when many are in use (docs/performance.md).
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  grpc::ResourceQuota quota("leeway-server");
+  quota.Resize(kMemoryQuota);
+  builder.SetResourceQuota(quota);
+}
 
 std::unique_ptr<grpc::Service> MakeService(Engine& engine, std::unique_ptr<Gate> gate) {
   return std::make_unique<FederationService>(engine, std::move(gate));

@@ -4,6 +4,7 @@
 #define LEEWAY_SERVER_SERVICE_H_
 
 #include <grpcpp/impl/service_type.h>
+#include <grpcpp/server_builder.h>
 
 #include <memory>
 
@@ -11,6 +12,11 @@
 #include "server/gate.h"
 
 namespace leeway {
+
+// What keeps a server's memory and threads bounded, whoever calls: message size,
+// windows, one memory quota for all connections, no compression (a small message
+// must not become a large one), time for handshakes.
+void LimitResources(grpc::ServerBuilder& builder);
 
 // `engine` must outlive the service. The gate decides who may call.
 std::unique_ptr<grpc::Service> MakeService(Engine& engine,

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/digest.h"
+#include "common/failpoint.h"
 #include "common/status.h"
 #include "server/database.h"
 #include "server/durable_file.h"
@@ -25,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kSchemaVersion = 1;
+constexpr int64_t kSchemaVersion = 2;  // 2: checksums form a chain
 
 constexpr char kSchema[] = R"sql(
 BEGIN IMMEDIATE;
@@ -40,7 +41,7 @@ CREATE TABLE IF NOT EXISTS events(sequence INTEGER PRIMARY KEY, time REAL, kind 
   subject TEXT, text TEXT);
 CREATE TABLE IF NOT EXISTS models(sha256 TEXT PRIMARY KEY, bytes BLOB);
 CREATE TABLE IF NOT EXISTS names(name TEXT PRIMARY KEY, sha256 TEXT) WITHOUT ROWID;
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 COMMIT;
 )sql";
 
@@ -65,8 +66,11 @@ std::vector<uint32_t> UnpackIndices(absl::string_view packed) {
   return indices;
 }
 
-int64_t Checksum(const std::string& record, const std::string& accepted) {
-  return static_cast<int64_t>(Xxh3(record + accepted));
+// Of a round, over that of the round before: none can be altered, taken out or
+// exchanged unnoticed.
+int64_t Checksum(int64_t previous, const std::string& record, const std::string& accepted) {
+  return static_cast<int64_t>(
+      Xxh3(absl::StrCat(previous, "/", record.size(), "/", record, accepted)));
 }
 
 absl::Status LockDirectory(const std::string& directory, int& fd) {
@@ -79,15 +83,23 @@ absl::Status LockDirectory(const std::string& directory, int& fd) {
                                                     "; stop it or choose another --state"));
 }
 
+// The stored checksum of a round; 0 before the first.
+absl::StatusOr<int64_t> ChecksumOf(Database& db, uint64_t round) {
+  auto row = db.Query("SELECT checksum FROM rounds WHERE round = ?", round);
+  LEEWAY_ASSIGN_OR_RETURN(const bool found, row.Step());
+  return found ? row.Integer(0) : 0;
+}
+
 absl::Status InsertRound(Database& db, const RoundCommit& round) {
   const v1::RoundRecord& record = round.record;
   const std::string bytes = record.SerializeAsString();
   const std::string accepted = PackIndices(round.accepted);
+  LEEWAY_ASSIGN_OR_RETURN(const int64_t previous, ChecksumOf(db, record.round() - 1));
   LEEWAY_RETURN_IF_ERROR(db.Execute("INSERT INTO rounds VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                                     record.round(), v1::RoundKind_Name(record.kind()),
                                     record.phase(), record.loss(), record.reports(),
                                     record.model_sha256(), record.seconds(), Blob{bytes},
-                                    Blob{accepted}, Checksum(bytes, accepted)));
+                                    Blob{accepted}, Checksum(previous, bytes, accepted)));
   for (const v1::DriftAtSteps& drift : record.drift()) {
     LEEWAY_RETURN_IF_ERROR(db.Execute("INSERT INTO measures VALUES(?, ?, ?, ?, ?)", record.round(),
                                       drift.h(), drift.average_drift_squared(), drift.drift_bound(),
@@ -140,7 +152,12 @@ absl::Status Store::Prepare() {
         absl::StrCat(directory_, "/run.db was written by a newer leeway (format ", version,
                      "); use that version or another --state"));
   }
-  if (version < kSchemaVersion) LEEWAY_RETURN_IF_ERROR(db_->Script(kSchema));
+  if (version > 0 && version < kSchemaVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(directory_, "/run.db was written by an older leeway (format ", version,
+                     "); use that version or another --state"));
+  }
+  if (version == 0) LEEWAY_RETURN_IF_ERROR(db_->Script(kSchema));
   LEEWAY_RETURN_IF_ERROR(SyncDirectory(directory_));
   LEEWAY_RETURN_IF_ERROR(models_->RemoveLeftovers());
   begun_ = Value("run_id").ok();
@@ -211,9 +228,11 @@ absl::Status Store::Begin(const std::string& run_id, const v1::RunConfig& config
                                           roster[i].examples, roster[i].test_examples));
     }
     LEEWAY_RETURN_IF_ERROR(models_->Insert(batch));
+    Failpoint("begin.before_commit");
     return InsertEvents();
   };
   LEEWAY_RETURN_IF_ERROR(db_->Transaction(work));
+  Failpoint("begin.after_commit");
   pending_.clear();
   begun_ = true;
   return absl::OkStatus();
@@ -221,16 +240,22 @@ absl::Status Store::Begin(const std::string& run_id, const v1::RunConfig& config
 
 absl::Status Store::Commit(const RoundCommit& round) {
   const ModelBatch batch{round.models, round.names};
+  Failpoint("commit.before_files");
   LEEWAY_RETURN_IF_ERROR(models_->WriteFiles(batch));
+  Failpoint("commit.before_transaction");
   const auto work = [&]() -> absl::Status {
     LEEWAY_RETURN_IF_ERROR(InsertRound(*db_, round));
+    Failpoint("commit.in_transaction");
     LEEWAY_RETURN_IF_ERROR(models_->Insert(batch));
     LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "script", Blob{round.script.bytes}));
     LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "state", v1::RunState_Name(round.state)));
     LEEWAY_RETURN_IF_ERROR(InsertEvents());
-    return models_->Prune(std::max<size_t>(2, round.models.size()));
+    LEEWAY_RETURN_IF_ERROR(models_->Prune(std::max<size_t>(2, round.models.size())));
+    Failpoint("commit.before_commit");
+    return absl::OkStatus();
   };
   LEEWAY_RETURN_IF_ERROR(db_->Transaction(work));
+  Failpoint("commit.after_commit");
   pending_.clear();
   models_->RemoveStaleFiles();
   return absl::OkStatus();
@@ -249,9 +274,12 @@ absl::Status Store::Finish(v1::RunState state, absl::string_view message,
     LEEWAY_RETURN_IF_ERROR(models_->Insert(batch));
     LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "state", v1::RunState_Name(state)));
     LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "message", message));
-    return InsertEvents();
+    LEEWAY_RETURN_IF_ERROR(InsertEvents());
+    Failpoint("finish.before_commit");
+    return absl::OkStatus();
   };
   LEEWAY_RETURN_IF_ERROR(db_->Transaction(work));
+  Failpoint("finish.after_commit");
   pending_.clear();
   return absl::OkStatus();
 }
@@ -328,18 +356,32 @@ absl::StatusOr<std::vector<v1::RoundRecord>> Store::RoundsAfter(uint64_t round) 
   auto rows = db_->Query(
       "SELECT round, record, accepted, checksum FROM rounds WHERE round > ? ORDER BY round", round);
   std::vector<v1::RoundRecord> records;
+  LEEWAY_ASSIGN_OR_RETURN(int64_t previous, ChecksumOf(*db_, round));
   while (true) {
     LEEWAY_ASSIGN_OR_RETURN(const bool more, rows.Step());
     if (!more) return records;
     const std::string bytes = rows.Bytes(1);
     v1::RoundRecord record;
-    if (Checksum(bytes, rows.Bytes(2)) != rows.Integer(3) || !record.ParseFromString(bytes)) {
+    if (Checksum(previous, bytes, rows.Bytes(2)) != rows.Integer(3) ||
+        !record.ParseFromString(bytes)) {
       return absl::DataLossError(absl::StrCat(
           directory_, "/run.db: the record of round ", rows.Integer(0),
           " does not match its checksum; restore the file from a copy or start a new run"));
     }
+    previous = rows.Integer(3);
     records.push_back(std::move(record));
   }
+}
+
+absl::StatusOr<uint64_t> Store::LastRound() const {
+  uint64_t last = 0;
+  {
+    auto row = db_->Query("SELECT coalesce(max(round), 0) FROM rounds");
+    LEEWAY_RETURN_IF_ERROR(row.Step().status());
+    last = static_cast<uint64_t>(row.Integer(0));
+  }
+  if (last > 0) LEEWAY_RETURN_IF_ERROR(RoundsAfter(last - 1).status());
+  return last;
 }
 
 absl::StatusOr<std::vector<v1::Event>> Store::EventsAfter(uint64_t sequence) const {

@@ -90,6 +90,8 @@ class Store {
   absl::StatusOr<std::string> Message() const;
   // Records of rounds after `round`, in order.
   absl::StatusOr<std::vector<v1::RoundRecord>> RoundsAfter(uint64_t round) const;
+  // Number of the last round, 0 if there is none. DataLoss if its record is damaged.
+  absl::StatusOr<uint64_t> LastRound() const;
   absl::StatusOr<std::vector<v1::Event>> EventsAfter(uint64_t sequence) const;
   // Roster indices accepted in a round.
   absl::StatusOr<std::vector<uint32_t>> Accepted(uint64_t round) const;

@@ -161,7 +161,8 @@ class FoldTest : public ::testing::Test {
   absl::Status Fold(Tally& tally) {
     const absl::string_view bytes(reinterpret_cast<const char*>(values_.data()), 32);
     header_.set_payload_hash(Xxh3(bytes) ^ corrupt_);
-    return FoldReport(header_, {reinterpret_cast<const std::byte*>(values_.data()), 32}, 2, tally);
+    return FoldReport(header_, {reinterpret_cast<const std::byte*>(values_.data()), 32}, 2, 0,
+                      tally);
   }
   TallyShape shape_;
   std::vector<double> values_;

@@ -1,4 +1,5 @@
-"""kill -9 of the server at random moments: the run goes on, and ends with the same bits."""
+"""kill -9 of the server at random moments: the run goes on, and ends with the same bits.
+LEEWAY_KILLS=200 kills it that often, over 100 rounds that take long enough for it."""
 
 import os
 import random
@@ -16,7 +17,14 @@ phases { optimum { tolerance: 1e-9 } }
 phases { train { rounds: 150 local { step_size: 0.01 epochs: 1 batch_size: 8 }
                  server { momentum: 0.5 } } }
 """
-KILLS = 6
+KILLS = int(os.environ.get("LEEWAY_KILLS", "6"))
+if KILLS > 6:
+    CONFIG = """
+seed: 11
+model { linear_regression {} }
+phases { train { rounds: 100 local { step_size: 0.001 steps: 150000 }
+                 server { momentum: 0.5 } } }
+"""
 
 
 class ResumeTest(LeewayCase):
@@ -48,6 +56,9 @@ class ResumeTest(LeewayCase):
         self.assertEqual(result["status"], "done")
         self.assertEqual([r["model_sha256"] for r in result["rounds"]],
                          [r["model_sha256"] for r in expected["rounds"]])
+        self.run_program("leeway", "verify", self.path("run"))
+        print(f"{kills} kills over {len(result['rounds'])} rounds: the same "
+              f"{result['rounds'][-1]['model_sha256']}")
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ TEST_F(CoordinatorTest, StaleFutureUnsampledAndDoubledReportsAreRefused) {
 TEST_F(CoordinatorTest, AReturningProcessGetsWhatItStillOwes) {
   coordinator_.OpenRound(Round(1, {0, 2, 3}, 3));
   ASSERT_TRUE(Report(1, "a").ok());
-  coordinator_.Leave(2);
+  coordinator_.Leave(2, kStart);
   ASSERT_TRUE(coordinator_.Join(5, 22, Clients({"a", "c"})).ok());
   EXPECT_THAT(coordinator_.WorkFor(5).clients, ElementsAre(1));  // c; a has reported
 }
@@ -177,7 +177,7 @@ TEST_F(CoordinatorTest, TheSameInstanceTakesOverAnotherIsRefused) {
   EXPECT_EQ(coordinator_.Join(7, 77, Clients({"a"})).code(), absl::StatusCode::kAlreadyExists);
   EXPECT_TRUE(coordinator_.Join(8, 22, Clients({"a", "c"})).ok());
   EXPECT_EQ(coordinator_.joined(), 4u);
-  coordinator_.Leave(2);  // the old stream's end comes late and must not unseat the new one
+  coordinator_.Leave(2, kStart);  // the old stream's end comes late and must not unseat the new one
   EXPECT_EQ(coordinator_.joined(), 4u);
 }
 
@@ -185,9 +185,106 @@ TEST_F(CoordinatorTest, TheFrozenRosterIsClosed) {
   const absl::Status stranger = coordinator_.Join(9, 99, Clients({"e"}));
   EXPECT_EQ(stranger.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(stranger.message()), HasSubstr("'e'"));
-  coordinator_.Leave(1);
+  coordinator_.Leave(1, kStart);
   EXPECT_EQ(coordinator_.Join(10, 11, {{"b", 11, 2}}).code(),
             absl::StatusCode::kFailedPrecondition);  // its data changed
+}
+
+TEST_F(CoordinatorTest, WithSparesTheRoundEndsWithTheFirstReports) {
+  RoundSpec spec = Round(1, {0, 1, 2}, 2);
+  spec.enough = 2;
+  coordinator_.OpenRound(spec);
+  ASSERT_TRUE(Report(1, "c").ok());
+  EXPECT_EQ(coordinator_.State(kStart), Coordinator::RoundState::kCollecting);
+  ASSERT_TRUE(Report(1, "a").ok());
+  EXPECT_EQ(coordinator_.State(kStart), Coordinator::RoundState::kComplete);
+  const absl::Status late = Report(1, "b");
+  EXPECT_EQ(late.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(late.message()), HasSubstr("too late"));
+  EXPECT_EQ(Report(1, "a").message(), "replay");  // still the first receipt
+  EXPECT_THAT(coordinator_.CloseRound(), ElementsAre(0, 2));
+}
+
+// Session 1 hosts b and d, session 2 hosts a and c.
+RoundSpec Replacing(absl::Duration after) {
+  RoundSpec spec = Round(1, {0, 1}, 2);  // a and b
+  spec.opened = kStart;
+  spec.replace_after = after;
+  spec.reserves = {2, 3};
+  return spec;
+}
+
+TEST_F(CoordinatorTest, AClientWhoseProcessIsGoneTooLongIsReplaced) {
+  coordinator_.OpenRound(Replacing(absl::Seconds(3)));
+  coordinator_.Leave(1, kStart + absl::Seconds(1));
+  const absl::Time due = kStart + absl::Seconds(4);
+  EXPECT_EQ(coordinator_.NextChange(), due);
+  EXPECT_TRUE(coordinator_.Replace(due - absl::Milliseconds(1)).empty());
+  const auto work = coordinator_.Replace(due);
+  ASSERT_EQ(work.size(), 1u);
+  EXPECT_EQ(work[0].session, 2u);
+  EXPECT_THAT(work[0].clients, ElementsAre(1));  // c
+  EXPECT_EQ(coordinator_.replaced(), 1u);
+  // b comes back: its place is taken; the two that hold places finish the round.
+  ASSERT_TRUE(coordinator_.Join(3, 33, Clients({"b", "d"})).ok());
+  EXPECT_TRUE(coordinator_.WorkFor(3).clients.empty());
+  EXPECT_THAT(std::string(Report(1, "b").message()), HasSubstr("another took it"));
+  ASSERT_TRUE(Report(1, "c").ok());
+  ASSERT_TRUE(Report(1, "a").ok());
+  EXPECT_EQ(coordinator_.State(due), Coordinator::RoundState::kComplete);
+  EXPECT_THAT(coordinator_.CloseRound(), ElementsAre(0, 2));
+}
+
+TEST_F(CoordinatorTest, ASlowClientWithALiveStreamIsNeverReplaced) {
+  RoundSpec spec = Replacing(absl::Seconds(3));
+  spec.deadline = absl::InfiniteFuture();
+  coordinator_.OpenRound(spec);
+  EXPECT_TRUE(coordinator_.Replace(kStart + absl::Hours(24)).empty());
+  EXPECT_EQ(coordinator_.State(kStart + absl::Hours(24)), Coordinator::RoundState::kCollecting);
+}
+
+TEST_F(CoordinatorTest, WithoutReplacementTheRoundWaitsForTheClientToComeBack) {
+  coordinator_.OpenRound(Round(1, {0, 1}, 2));
+  coordinator_.Leave(1, kStart);
+  EXPECT_TRUE(coordinator_.Replace(kStart + absl::Seconds(9)).empty());
+  EXPECT_EQ(coordinator_.NextChange(), kStart + absl::Seconds(10));
+  ASSERT_TRUE(coordinator_.Join(3, 33, Clients({"b", "d"})).ok());
+  EXPECT_THAT(coordinator_.WorkFor(3).clients, ElementsAre(0));
+}
+
+TEST_F(CoordinatorTest, NobodyIsReplacedByOneWhoIsGoneToo) {
+  RoundSpec spec = Replacing(absl::Seconds(1));
+  spec.reserves = {3};  // d, in b's process
+  coordinator_.OpenRound(spec);
+  coordinator_.Leave(1, kStart);
+  EXPECT_TRUE(coordinator_.Replace(kStart + absl::Seconds(5)).empty());
+  EXPECT_EQ(coordinator_.replaced(), 0u);
+}
+
+TEST_F(CoordinatorTest, AfterARestartAbsenceCountsFromTheFirstRound) {
+  Coordinator restarted(coordinator_.roster());
+  ASSERT_TRUE(restarted.Join(1, 22, Clients({"a", "c"})).ok());
+  restarted.OpenRound(Replacing(absl::Seconds(3)));
+  EXPECT_TRUE(restarted.Replace(kStart + absl::Seconds(2)).empty());
+  EXPECT_EQ(restarted.Replace(kStart + absl::Seconds(3)).size(), 1u);
+}
+
+TEST_F(CoordinatorTest, AQuarantinedClientIsNotSampledAgain) {
+  EXPECT_TRUE(coordinator_.Quarantine("b"));
+  EXPECT_FALSE(coordinator_.Quarantine("b"));
+  EXPECT_FALSE(coordinator_.Quarantine("nobody"));
+  EXPECT_THAT(coordinator_.Eligible(), ElementsAre(0, 2, 3));
+}
+
+TEST_F(CoordinatorTest, PastAndFutureRoundsAreToldApart) {
+  EXPECT_THAT(std::string(coordinator_.CheckOpen(1, 1).message()), HasSubstr("not open yet"));
+  coordinator_.OpenRound(Round(2, {0, 1}, 2));
+  EXPECT_TRUE(coordinator_.CheckOpen(2, 1).ok());
+  EXPECT_THAT(std::string(coordinator_.CheckOpen(1, 9).message()), HasSubstr("is over"));
+  EXPECT_THAT(std::string(coordinator_.CheckOpen(2, 2).message()), HasSubstr("not open yet"));
+  EXPECT_THAT(std::string(coordinator_.CheckOpen(3, 1).message()), HasSubstr("not open yet"));
+  coordinator_.CloseRound();
+  EXPECT_THAT(std::string(coordinator_.CheckOpen(2, 1).message()), HasSubstr("too late"));
 }
 
 }  // namespace

@@ -1,0 +1,225 @@
+#include "cli/verify.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/credentials.h"
+#include "common/digest.h"
+#include "common/status.h"
+#include "server/sampler.h"
+#include "server/store.h"
+
+namespace leeway {
+namespace {
+
+// All of a run, read once.
+struct Records {
+  v1::RunConfig config;
+  std::vector<StoredClient> roster;
+  std::vector<v1::RoundRecord> rounds;
+  v1::ScriptState script;
+  v1::RunState state = v1::RUN_STATE_UNSPECIFIED;
+  std::map<std::string, std::string> names;
+  bool quarantines = false;
+};
+
+class Verifier {
+ public:
+  Verifier(const Store& store, const std::string& directory)
+      : store_(store), directory_(directory) {}
+
+  absl::StatusOr<Verification> Run() {
+    LEEWAY_RETURN_IF_ERROR(Read());
+    CheckRoster();
+    for (size_t i = 0; i < records_.rounds.size(); ++i) {
+      CheckNumber(i);
+      CheckAccepted(records_.rounds[i]);
+      CheckChain(records_.rounds[i]);
+    }
+    CheckEnd();
+    CheckModels();
+    result_.rounds = records_.rounds.size();
+    return std::move(result_);
+  }
+
+ private:
+  template <typename... Parts>
+  void Problem(const Parts&... parts) {
+    result_.problems.push_back(absl::StrCat(parts...));
+  }
+
+  absl::Status Read() {
+    LEEWAY_ASSIGN_OR_RETURN(records_.config, store_.Config());
+    LEEWAY_ASSIGN_OR_RETURN(records_.roster, store_.Roster());
+    // Refused by name if a record does not match the chain of checksums.
+    LEEWAY_ASSIGN_OR_RETURN(records_.rounds, store_.RoundsAfter(0));
+    LEEWAY_ASSIGN_OR_RETURN(const ScriptState script, store_.Script());
+    if (!records_.script.ParseFromString(script.bytes)) {
+      return absl::DataLossError("the saved state of the run cannot be read");
+    }
+    LEEWAY_ASSIGN_OR_RETURN(records_.state, store_.State());
+    LEEWAY_ASSIGN_OR_RETURN(const std::vector<NamedModel> names, store_.NamedModels());
+    for (const NamedModel& named : names) records_.names[named.name] = named.sha256;
+    LEEWAY_ASSIGN_OR_RETURN(const std::vector<v1::Event> events, store_.EventsAfter(0));
+    for (const v1::Event& event : events) {
+      if (event.kind() == "quarantined") records_.quarantines = true;
+    }
+    current_ = records_.names["initial"];
+    return absl::OkStatus();
+  }
+
+  void CheckRoster() {
+    const auto place = [](const StoredClient& c) {  // evaluators come last
+      return std::make_pair(c.examples == 0, absl::string_view(c.id));
+    };
+    for (size_t i = 0; i < records_.roster.size(); ++i) {
+      if (records_.roster[i].examples > 0) ++clients_;
+      if (i > 0 && place(records_.roster[i - 1]) >= place(records_.roster[i])) {
+        Problem("roster: '", records_.roster[i].id, "' is out of order");
+      }
+    }
+    const uint32_t wanted = records_.config.cohort().clients();
+    if (clients_ < wanted) {
+      Problem("roster: ", clients_, " clients, the run waited for ", wanted);
+    }
+  }
+
+  void CheckNumber(size_t i) {
+    const v1::RoundRecord& record = records_.rounds[i];
+    if (record.round() != i + 1) {
+      Problem("round ", record.round(), ": expected round ", i + 1, " here");
+    }
+    if (record.phase() >= static_cast<uint32_t>(records_.config.phases_size())) {
+      Problem("round ", record.round(), ": phase ", record.phase(), " is not in the config");
+    }
+    if (i > 0 && record.phase() < records_.rounds[i - 1].phase()) {
+      Problem("round ", record.round(), ": phase ", record.phase(), " comes after phase ",
+              records_.rounds[i - 1].phase());
+    }
+    if (record.attempts() < 1 || record.attempts() > records_.config.cohort().attempts()) {
+      Problem("round ", record.round(), ": ", record.attempts(), " attempts, at most ",
+              records_.config.cohort().attempts(), " are allowed");
+    }
+  }
+
+  void CheckAccepted(const v1::RoundRecord& record) {
+    absl::StatusOr<std::vector<uint32_t>> accepted = store_.Accepted(record.round());
+    if (!accepted.ok()) return Problem(accepted.status().message());
+    result_.reports += accepted->size();
+    const std::string round = absl::StrCat("round ", record.round(), ": ");
+    for (size_t i = 0; i < accepted->size(); ++i) {
+      if ((*accepted)[i] >= records_.roster.size()) {
+        Problem(round, "client ", (*accepted)[i], " is not on the roster");
+      }
+      if (i > 0 && (*accepted)[i] <= (*accepted)[i - 1]) {
+        Problem(round, "client ", (*accepted)[i], " was counted twice or is out of order");
+      }
+    }
+    // Evaluators are neither sampled nor counted.
+    while (!accepted->empty() && accepted->back() >= clients_) accepted->pop_back();
+    if (accepted->size() != record.reports()) {
+      Problem(round, accepted->size(), " clients were accepted, the record counts ",
+              record.reports());
+    }
+    if (accepted->empty()) Problem(round, "nobody's report was counted");
+    if (accepted->size() > record.sampled()) {
+      Problem(round, accepted->size(), " reports of ", record.sampled(), " sampled clients");
+    }
+    // Who was asked follows from the seed, unless somebody stepped in or was put out.
+    if (record.replaced() > 0 || records_.quarantines) return;
+    const std::vector<uint32_t> cohort = SampleCohort(
+        records_.config.seed(), record.round(), record.attempts(), clients_, record.sampled());
+    if (!std::includes(cohort.begin(), cohort.end(), accepted->begin(), accepted->end())) {
+      Problem(round, "a client was counted that the seed does not sample");
+    }
+  }
+
+  // Training goes from model to model without a gap; nothing else changes the model.
+  void CheckChain(const v1::RoundRecord& record) {
+    const std::string round = absl::StrCat("round ", record.round(), ": ");
+    if (record.kind() == v1::OPTIMUM_ROUND) current_ = records_.names["optimum"];
+    if (record.kind() != v1::TRAIN_ROUND) return;
+    if (record.phase() != phase_) {
+      phase_ = record.phase();
+      if (phase_ < static_cast<uint32_t>(records_.config.phases_size())) {
+        const v1::Probe::Point start =
+            records_.config.phases(static_cast<int>(phase_)).train().start();
+        if (start == v1::Probe::INITIAL) current_ = records_.names["initial"];
+        if (start == v1::Probe::OPTIMUM) current_ = records_.names["optimum"];
+      }
+    }
+    if (record.base_sha256() != current_) {
+      Problem(round, "starts from model ", record.base_sha256(), ", but the round before left ",
+              current_);
+    }
+    current_ = record.model_sha256();
+  }
+
+  void CheckEnd() {
+    const uint64_t last = records_.rounds.empty() ? 0 : records_.rounds.back().round();
+    if (records_.script.round() != last) {
+      Problem("the run stands at round ", records_.script.round(), ", its last record is of round ",
+              last);
+    }
+    const bool trained =
+        std::any_of(records_.rounds.begin(), records_.rounds.end(),
+                    [](const v1::RoundRecord& r) { return r.kind() == v1::TRAIN_ROUND; });
+    if (trained && records_.script.phase() == phase_ &&
+        records_.script.current_sha256() != current_) {
+      Problem("the run goes on from model ", records_.script.current_sha256(),
+              ", the last training round left ", current_);
+    }
+    if (records_.state != v1::DONE) return;
+    if (records_.script.phase() < static_cast<uint32_t>(records_.config.phases_size())) {
+      Problem("the run is done, but stands in phase ", records_.script.phase(), " of ",
+              records_.config.phases_size());
+    }
+    if (records_.names.count("final") == 0) {
+      Problem("the run is done, but has no final model");
+    } else if (trained && records_.names["final"] != current_) {
+      Problem("the final model is ", records_.names["final"], ", the last training round left ",
+              current_);
+    }
+  }
+
+  // The bytes of every model that has a name, in the store and as a file.
+  void CheckModels() {
+    for (const auto& [name, sha256] : records_.names) {
+      ++result_.models;
+      const std::string path = absl::StrCat(directory_, "/", Store::NamedModelPath(name));
+      if (const auto stored = store_.LoadModel(sha256); !stored.ok()) {
+        Problem("model '", name, "': ", stored.status().message());
+      }
+      const absl::StatusOr<std::string> file = ReadTextFile(path);
+      if (!file.ok()) {
+        Problem("model '", name, "': ", file.status().message());
+      } else if (Sha256Hex(*file) != sha256) {
+        Problem("model '", name, "': ", path, " has sha256 ", Sha256Hex(*file), ", expected ",
+                sha256);
+      }
+    }
+  }
+
+  const Store& store_;
+  const std::string directory_;
+  Records records_;
+  Verification result_;
+  uint32_t clients_ = 0;         // without evaluators
+  std::string current_;          // the model that training has reached
+  uint32_t phase_ = UINT32_MAX;  // of the last training round
+};
+
+}  // namespace
+
+absl::StatusOr<Verification> VerifyRun(const std::string& directory) {
+  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<Store> store, Store::OpenReadOnly(directory));
+  if (!store->begun()) {
+    return absl::NotFoundError(absl::StrCat(directory, ": the run has not begun"));
+  }
+  return Verifier(*store, directory).Run();
+}
+
+}  // namespace leeway

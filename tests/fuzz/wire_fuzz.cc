@@ -1,0 +1,75 @@
+// Anything as the messages of one upload, and as a Chunk: taken apart, checked and
+// folded as the server does it.
+#include <grpcpp/support/slice.h>
+
+#include <cstring>
+#include <optional>
+
+#include "common/wire.h"
+
+namespace leeway {
+namespace {
+
+TallyShape Shape() {
+  TallyShape shape;
+  shape.dimension = 3;
+  shape.vectors = 1;
+  shape.scalars = 2;
+  shape.groups = 2;
+  shape.fraction_bits = 40;
+  return shape;
+}
+
+class Upload : public PayloadSink {
+ public:
+  absl::Status OnHeader(v1::ReportHeader header) override {
+    for (const bool float64 : {false, true}) {
+      const absl::Status status = CheckHeader(header, Shape(), float64);
+      if (!status.ok()) continue;
+      buffer_.Resize(header.payload_size());
+      std::memset(buffer_.data(), 0, buffer_.size());
+      received_ = 0;
+      header_ = std::move(header);
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError("refused");
+  }
+  absl::StatusOr<std::byte*> Room(size_t bytes) override {
+    if (!header_ || bytes > header_->payload_size() - received_) {
+      return absl::InvalidArgumentError("no room");
+    }
+    std::byte* room = buffer_.data() + received_;
+    received_ += bytes;
+    return room;
+  }
+  void Fold() {
+    if (!header_ || header_->clients().empty()) return;
+    Tally tally(Shape());
+    for (const double max_norm : {0.0, 1.0}) {
+      // The right checksum, so that what lies behind it is reached.
+      FoldReport(*header_, {buffer_.data(), buffer_.size()}, 2, max_norm, tally).IgnoreError();
+    }
+  }
+
+ private:
+  std::optional<v1::ReportHeader> header_;
+  Buffer buffer_;
+  size_t received_ = 0;
+};
+
+}  // namespace
+}  // namespace leeway
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  // In two slices, as the network may cut it.
+  const size_t cut = size / 2;
+  const grpc::Slice slices[] = {grpc::Slice(data, cut), grpc::Slice(data + cut, size - cut)};
+  const grpc::ByteBuffer message(slices, 2);
+  leeway::Upload upload;
+  if (leeway::ParsePart(message, upload).ok()) upload.Fold();
+  std::byte out[64];
+  leeway::ParseChunk(message, out, sizeof out).IgnoreError();
+  leeway::v1::JoinRequest join;
+  if (join.ParseFromArray(data, static_cast<int>(size))) leeway::CheckJoin(join).IgnoreError();
+  return 0;
+}
