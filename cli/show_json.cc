@@ -69,6 +69,7 @@ void WriteRound(const v1::RoundRecord& round, JsonWriter& json) {
   json.Field("average_drift_squared", measured ? round.drift(0).average_drift_squared() : nan);
   json.Field("drift_bound", measured ? round.drift(0).drift_bound() : nan);
   json.Field("distance_squared", round.distance_squared());
+  json.Field("encoding_error_squared", round.encoding_error_squared());
   json.Field("attempts", round.attempts());
   json.Field("sampled", round.sampled());
   json.Field("replaced", round.replaced());

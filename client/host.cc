@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/local_update.h"
 #include "common/digest.h"
+#include "common/encoding.h"
 #include "common/layout.h"
 #include "common/model_file.h"
 #include "common/rng.h"
@@ -64,6 +65,28 @@ absl::Status LimitNorm(const v1::Task& task, absl::Span<T> displacement) {
   const double scale = task.max_norm() / norm;
   for (T& x : displacement) x = static_cast<T>(static_cast<double>(x) * scale);
   return absl::OkStatus();
+}
+
+// Writes the vectors in a short encoding; the report then holds what the server
+// will read, and how far that is from the displacement.
+template <typename T>
+std::vector<char> Shorten(const v1::Task& task, size_t dimension, Rng rng,
+                          ClientReport<T>& report) {
+  const ReportLayout layout(task);
+  const size_t compared = task.displacement() ? dimension : 0;  // it comes first
+  const std::vector<T> exact(report.vectors.begin(),
+                             report.vectors.begin() + static_cast<std::ptrdiff_t>(compared));
+  const v1::Encoding encoding = EncodingFor(task.encoding(), std::is_same_v<T, double>);
+  const std::string bytes = EncodeShort(encoding, absl::MakeSpan(report.vectors), rng);
+  double squared = 0;
+  for (size_t i = 0; i < compared; ++i) {
+    const double error = static_cast<double>(report.vectors[i]) - static_cast<double>(exact[i]);
+    squared += error * error;
+  }
+  if (layout.encoding_error >= 0) {
+    report.scalars[static_cast<size_t>(layout.encoding_error)] = squared;
+  }
+  return {bytes.begin(), bytes.end()};
 }
 
 }  // namespace
@@ -142,6 +165,7 @@ absl::StatusOr<Outgoing> Host::WorkAs(const v1::Order& order, const Vector<T>& m
   std::mutex mu;
   Tally total = alone ? Tally() : Tally(shape);
   ClientReport<T> single;
+  std::vector<char> encoded;  // of the single one, with a short encoding
   std::vector<absl::Status> outcomes(n);
   ParallelFor(n, threads_, [&](size_t i) {
     const uint32_t client = order.clients(static_cast<int>(i));
@@ -157,6 +181,11 @@ absl::StatusOr<Outgoing> Host::WorkAs(const v1::Order& order, const Vector<T>& m
       const absl::Status limited =
           LimitNorm(task, vectors.subspan(0, static_cast<size_t>(model.size())));
       if (!limited.ok()) report = limited;
+    }
+    if (report.ok() && task.encoding() != v1::EXACT) {
+      const Rng rounding(seed_, order.round(), ClientKey(data_[client].id), Purpose::kRounding);
+      std::vector<char> bytes = Shorten(task, static_cast<size_t>(model.size()), rounding, *report);
+      if (alone) encoded = std::move(bytes);
     }
     if (!report.ok()) {
       outcomes[i] = report.status();
@@ -188,11 +217,12 @@ absl::StatusOr<Outgoing> Host::WorkAs(const v1::Order& order, const Vector<T>& m
     return out;
   }
   if (alone) {
-    out.header.set_encoding(std::is_same_v<T, double> ? v1::FLOAT64 : v1::FLOAT32);
+    out.header.set_encoding(EncodingFor(task.encoding(), std::is_same_v<T, double>));
     out.header.mutable_scalars()->Add(single.scalars.begin(), single.scalars.end());
     out.header.set_weight(single.weight);
     out.header.set_group(order.groups().empty() ? 0 : order.groups(0));
-    out.payload = OwningSlice(std::move(single.vectors));
+    out.payload = task.encoding() == v1::EXACT ? OwningSlice(std::move(single.vectors))
+                                               : OwningSlice(std::move(encoded));
   } else {
     out.header.set_encoding(v1::TALLY);
     out.payload = OwningSlice(std::vector<int64_t>(total.flat().begin(), total.flat().end()));

@@ -41,6 +41,7 @@ ReportLayout::ReportLayout(const v1::Task& task) {
     first_count = next;
     next += task.thresholds_size();
   }
+  if (task.displacement() && task.encoding() != v1::EXACT) encoding_error = next++;
   scalars = static_cast<size_t>(next);
 }
 

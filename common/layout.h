@@ -31,10 +31,11 @@ struct ReportLayout {
   // variance of the client's pseudo-gradient.
   int first_iterate_bias = -1;
   int first_variance = -1;
-  int test_examples = -1;  // with evaluate
-  int test_loss = -1;      // summed over test examples
-  int correct = -1;        // number of test examples answered correctly
-  int first_count = -1;    // with count: 1 if the quantity is above the k-th threshold
+  int test_examples = -1;   // with evaluate
+  int test_loss = -1;       // summed over test examples
+  int correct = -1;         // number of test examples answered correctly
+  int first_count = -1;     // with count: 1 if the quantity is above the k-th threshold
+  int encoding_error = -1;  // |decoded - exact displacement|^2, with a short encoding
   size_t scalars = 0;
 
   TallyShape Shape(const v1::Task& task, size_t dimension) const;

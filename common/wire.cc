@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/digest.h"
+#include "common/encoding.h"
 #include "common/reason.h"
 #include "common/status.h"
 
@@ -54,14 +55,18 @@ absl::Status BeyondNorm(double norm, double max_norm) {
       "norm");
 }
 
+template <typename T>
+absl::Span<const T> ValuesIn(absl::Span<const std::byte> payload) {
+  return {reinterpret_cast<const T*>(payload.data()), payload.size() / sizeof(T)};
+}
+
 // A norm that is not a number says nothing here: the coordinate behind it is
 // named when the report is added.
 template <typename T>
-absl::Status AddChecked(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
-                        uint64_t weight, absl::Span<const double> scalars, double max_norm,
-                        Tally& tally) {
-  const absl::Span<const T> values(reinterpret_cast<const T*>(payload.data()),
-                                   payload.size() / sizeof(T));
+absl::Status AddChecked(const v1::ReportHeader& header, absl::Span<const T> values, uint64_t weight,
+                        double max_norm, Tally& tally) {
+  const absl::Span<const double> scalars(header.scalars().data(),
+                                         static_cast<size_t>(header.scalars_size()));
   if (max_norm > 0) {
     double squared = 0;
     for (const T x : values.subspan(0, tally.shape().dimension)) {
@@ -149,14 +154,15 @@ absl::Status CheckJoin(const v1::JoinRequest& request) {
 absl::StatusOr<uint64_t> PayloadBytes(const TallyShape& shape, v1::Encoding encoding) {
   switch (encoding) {
     case v1::FLOAT32:
-      return uint64_t{4} * shape.vectors * shape.dimension;
     case v1::FLOAT64:
-      return uint64_t{8} * shape.vectors * shape.dimension;
+    case v1::BFLOAT16:
+    case v1::INT8:
+      return EncodedSize(encoding, shape.vectors * shape.dimension);
     case v1::TALLY:
       return uint64_t{8} * shape.flat_size();
     default:
       return absl::InvalidArgumentError(absl::StrCat("encoding ", static_cast<int>(encoding),
-                                                     " is unknown; use FLOAT32, FLOAT64 or TALLY"));
+                                                     " is unknown; use the task's, or TALLY"));
   }
 }
 
@@ -203,7 +209,8 @@ absl::Status ParsePart(const grpc::ByteBuffer& message, PayloadSink& sink) {
   return absl::OkStatus();
 }
 
-absl::Status CheckHeader(const v1::ReportHeader& header, const TallyShape& shape, bool float64) {
+absl::Status CheckHeader(const v1::ReportHeader& header, const TallyShape& shape,
+                         v1::Encoding own) {
   if (header.clients().empty()) {
     if (header.failures().empty()) return absl::InvalidArgumentError("clients is empty");
     if (header.payload_size() == 0) return absl::OkStatus();
@@ -214,11 +221,10 @@ absl::Status CheckHeader(const v1::ReportHeader& header, const TallyShape& shape
       return absl::InvalidArgumentError(
           "a report of several clients must be sent as a TALLY, their exact sum");
     }
-    const v1::Encoding own = float64 ? v1::FLOAT64 : v1::FLOAT32;
     if (header.encoding() != own) {
       return WithReason(absl::InvalidArgumentError(
                             absl::StrCat("encoding is ", v1::Encoding_Name(header.encoding()),
-                                         ", this run's model is ", v1::Encoding_Name(own))),
+                                         ", this task's reports are ", v1::Encoding_Name(own))),
                         "wrong_type");
     }
   }
@@ -242,8 +248,7 @@ absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::by
   }
   const TallyShape& shape = tally.shape();
   if (header.encoding() == v1::TALLY) {
-    const absl::Span<const int64_t> flat(reinterpret_cast<const int64_t*>(payload.data()),
-                                         payload.size() / sizeof(int64_t));
+    const auto flat = ValuesIn<int64_t>(payload);
     if (max_norm > 0) LEEWAY_RETURN_IF_ERROR(CheckSumNorm(flat, shape, weight, max_norm));
     return WithReason(tally.MergeFlat(flat, static_cast<uint64_t>(header.clients_size()), weight),
                       "impossible_sum");
@@ -254,12 +259,16 @@ absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::by
             absl::StrCat("weight is ", header.weight(), ", this client is enrolled with ", weight)),
         "examples");
   }
-  const absl::Span<const double> scalars(header.scalars().data(),
-                                         static_cast<size_t>(header.scalars_size()));
-  if (header.encoding() == v1::FLOAT32) {
-    return AddChecked<float>(header, payload, weight, scalars, max_norm, tally);
+  if (header.encoding() == v1::FLOAT64) {
+    return AddChecked<double>(header, ValuesIn<double>(payload), weight, max_norm, tally);
   }
-  return AddChecked<double>(header, payload, weight, scalars, max_norm, tally);
+  if (header.encoding() == v1::FLOAT32) {
+    return AddChecked<float>(header, ValuesIn<float>(payload), weight, max_norm, tally);
+  }
+  std::vector<float> values(shape.vectors * shape.dimension);
+  LEEWAY_RETURN_IF_ERROR(
+      WithReason(DecodeShort(header.encoding(), payload, absl::MakeSpan(values)), "malformed"));
+  return AddChecked<float>(header, values, weight, max_norm, tally);
 }
 
 std::vector<grpc::ByteBuffer> EncodeReport(const v1::ReportHeader& header,

@@ -70,7 +70,8 @@ class PayloadSink {
 absl::Status ParsePart(const grpc::ByteBuffer& message, PayloadSink& sink);
 
 // Fields of a header that can be checked without knowing the run's state.
-absl::Status CheckHeader(const v1::ReportHeader& header, const TallyShape& shape, bool float64);
+// `own` is how the report of a single client is to be written.
+absl::Status CheckHeader(const v1::ReportHeader& header, const TallyShape& shape, v1::Encoding own);
 
 // Takes a Chunk message apart and copies its bytes to `out`, which has room for
 // `room`; returns how many there were.

@@ -183,12 +183,15 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
   return CheckProbesAt(field, train, seen);
 }
 
-absl::Status CheckLimits(const v1::Limits& limits) {
+absl::Status CheckLimits(const v1::Limits& limits, v1::WireEncoding encoding) {
   if (!(limits.max_norm() >= 0) || !std::isfinite(limits.max_norm())) {
     return Bad("limits.max_norm", "must be a positive number, or 0: no limit");
   }
   if (limits.norm_policy() == v1::CLIP && limits.max_norm() == 0) {
     return Bad("limits.norm_policy", "is CLIP, but limits.max_norm is not given");
+  }
+  if (encoding != v1::EXACT && limits.max_norm() > 0) {
+    return Bad("limits.max_norm", "needs encoding: EXACT, for rounding changes the norm");
   }
   if (!(limits.upload_seconds() > 0) || !std::isfinite(limits.upload_seconds())) {
     return Bad("limits.upload_seconds", "must be a positive number of seconds");
@@ -322,7 +325,7 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
   if (cohort.spare() > 0 && cohort.size() == 0) {
     return Bad("cohort.spare", "needs cohort.size: without it all clients are asked anyway");
   }
-  LEEWAY_RETURN_IF_ERROR(CheckLimits(config.limits()));
+  LEEWAY_RETURN_IF_ERROR(CheckLimits(config.limits(), config.encoding()));
   if (config.phases().empty()) {
     return Bad("phases", "is empty; add at least one of optimum, probe, train, evaluate");
   }

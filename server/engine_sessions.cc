@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/digest.h"
+#include "common/encoding.h"
 #include "common/reason.h"
 #include "common/status.h"
 #include "common/wire.h"
@@ -103,7 +104,7 @@ absl::Status Engine::CheckReport(const v1::ReportHeader& header) const {
                           open_->base->sha256, "; fetch that model")),
                       "wrong_base");
   }
-  return CheckHeader(header, open_->shape, layout_->float64);
+  return CheckHeader(header, open_->shape, EncodingFor(open_->task.encoding(), layout_->float64));
 }
 
 absl::Status Engine::Admit(const v1::ReportHeader& header) const {

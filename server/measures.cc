@@ -197,6 +197,10 @@ void FillMeasures(const v1::Task& task, const Tally& tally, const Population& po
   FillGradient(layout, task.rule().step_size(), tally, record);
   FillDrift(task, layout, tally, population, constants, record);
   FillTest(layout, tally, record);
+  if (layout.encoding_error >= 0) {
+    record.set_encoding_error_squared(tally.scalar(At(layout.encoding_error)) /
+                                      static_cast<double>(tally.weight()));
+  }
 }
 
 double UnbiasedSquaredNorm(double squared_norm_of_sum, double sum_of_squared_norms, uint64_t sample,

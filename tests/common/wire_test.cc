@@ -172,7 +172,7 @@ class FoldTest : public ::testing::Test {
 
 TEST_F(FoldTest, AddsTheWeightedReport) {
   Tally tally(shape_);
-  ASSERT_TRUE(CheckHeader(header_, shape_, true).ok());
+  ASSERT_TRUE(CheckHeader(header_, shape_, v1::FLOAT64).ok());
   ASSERT_TRUE(Fold(tally).ok());
   EXPECT_EQ(tally.vector(0)[2], 7.0);
   EXPECT_EQ(tally.scalar(0), 1.0);
@@ -191,13 +191,13 @@ TEST_F(FoldTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(tally.clients(), 0u);
 
   header_.set_payload_size(31);
-  EXPECT_FALSE(CheckHeader(header_, shape_, true).ok());
+  EXPECT_FALSE(CheckHeader(header_, shape_, v1::FLOAT64).ok());
   header_.set_payload_size(32);
-  EXPECT_FALSE(CheckHeader(header_, shape_, false).ok());  // the run is float32
+  EXPECT_FALSE(CheckHeader(header_, shape_, v1::FLOAT32).ok());  // the run is float32
   header_.add_clients("b");
-  EXPECT_FALSE(CheckHeader(header_, shape_, true).ok());  // two clients need a TALLY
+  EXPECT_FALSE(CheckHeader(header_, shape_, v1::FLOAT64).ok());  // two clients need a TALLY
   header_.set_encoding(v1::ENCODING_UNSPECIFIED);
-  EXPECT_FALSE(CheckHeader(header_, shape_, true).ok());
+  EXPECT_FALSE(CheckHeader(header_, shape_, v1::FLOAT64).ok());
 }
 
 }  // namespace

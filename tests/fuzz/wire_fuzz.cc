@@ -23,8 +23,8 @@ TallyShape Shape() {
 class Upload : public PayloadSink {
  public:
   absl::Status OnHeader(v1::ReportHeader header) override {
-    for (const bool float64 : {false, true}) {
-      const absl::Status status = CheckHeader(header, Shape(), float64);
+    for (const v1::Encoding own : {v1::FLOAT32, v1::FLOAT64, v1::BFLOAT16, v1::INT8}) {
+      const absl::Status status = CheckHeader(header, Shape(), own);
       if (!status.ok()) continue;
       buffer_.Resize(header.payload_size());
       std::memset(buffer_.data(), 0, buffer_.size());
