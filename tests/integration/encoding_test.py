@@ -43,10 +43,10 @@ class EncodingTest(LeewayCase):
         self.data = self.synthetic(clients=2, samples=20, dimension=3)
         config = self.write("c.textproto", CONFIG.replace("ENCODING", "INT8_WIRE") +
                             "limits { max_norm: 1 }")
-        done = self.run_program("leeway", "run", config, "--data", self.data, "--out", self.path("out"), check=False)
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("limits.max_norm", done.stderr)
-        self.assertIn("EXACT", done.stderr)
+        code, text = self.federate(config, self.data, "out", check=False)
+        self.assertNotEqual(code, 0)
+        self.assertIn("limits.max_norm", text)
+        self.assertIn("EXACT", text)
 
 
 if __name__ == "__main__":
