@@ -23,7 +23,7 @@ class EncodingTest : public testing::TestWithParam<v1::Encoding> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Short, EncodingTest, testing::Values(v1::BFLOAT16, v1::INT8),
-                         [](const auto& info) { return v1::Encoding_Name(info.param); });
+                         [](const auto& test) { return v1::Encoding_Name(test.param); });
 
 TEST_P(EncodingTest, ReadsBackWhatTheWriterWasTold) {
   for (const size_t n : {1, 255, 256, 257, 1000}) {
