@@ -58,7 +58,13 @@ class Member {
       // Exponential backoff with jitter, from 50 ms to 5 s.
       const double seconds = std::min(5.0, 0.05 * static_cast<double>(1 << std::min(failures, 7)));
       const absl::Duration pause = absl::Seconds(seconds * (0.5 + jitter.Uniform()));
-      absl::SleepFor(pause - std::min(pause, absl::Now() - began));
+      // Connecting goes on only while somebody waits for it: asleep, this thread would
+      // let one attempt after the other run out of time.
+      if (channel_->GetState(false) == GRPC_CHANNEL_READY) {
+        absl::SleepFor(pause - std::min(pause, absl::Now() - began));
+      } else {
+        channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + pause));
+      }
     }
   }
 
