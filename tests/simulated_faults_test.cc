@@ -140,6 +140,7 @@ class History {
   struct Process {
     std::vector<uint32_t> clients;
     SessionId session = 0;
+    absl::Time last_order = absl::InfinitePast();
     uint64_t life = 1;                // a new one after each crash: its instance
     std::map<uint32_t, Report> kept;  // the last report of each client
   };
@@ -262,7 +263,10 @@ class History {
         return;
       }
       const SessionId session = work.session;
-      After(Pause(), [this, p, session, round, attempt, base, clients] {
+      // A stream keeps the order of what it carries.
+      absl::Time& arrival = processes_[p].last_order;
+      arrival = std::max(now_ + Pause(), arrival + absl::Milliseconds(1));
+      After(arrival - now_, [this, p, session, round, attempt, base, clients] {
         if (processes_[p].session == session) Work(p, round, attempt, base, clients);
       });
     }
