@@ -1,4 +1,4 @@
-"""A client killed at named moments, before and after its work and upload: nothing lost or doubled.
+"""Killed at named moments, before and after each durable step: nothing lost, nothing doubled.
 LEEWAY_REPEATS=10 kills at the first ten passes of each moment."""
 
 import os
@@ -14,7 +14,13 @@ cohort { size: 3 }
 phases { optimum {} }
 phases { train { rounds: 8 local { step_size: 0.01 steps: 3 } server { momentum: 0.5 } } }
 """
+SERVER = ["begin.before_commit", "begin.after_commit", "file.before_sync", "file.before_rename",
+          "file.before_directory_sync", "commit.before_files", "commit.before_transaction",
+          "commit.in_transaction", "commit.before_commit", "commit.after_commit",
+          "round.before_open", "round.after_open", "finish.before_commit", "finish.after_commit"]
 CLIENT = ["client.before_work", "client.after_work", "client.before_send", "client.after_send"]
+# These come once in a run, or a few times.
+PASSES = {"begin": 1, "finish": 1, "file": 3}
 REPEATS = int(os.environ.get("LEEWAY_REPEATS", "1"))
 
 
@@ -26,6 +32,18 @@ class FailpointsTest(LeewayCase):
         self.federate(self.config, self.data, "calm", processes=4)
         self.expected = [(r["round"], r["model_sha256"], r["reports"])
                          for r in self.show("calm")["rounds"]]
+
+    def serve(self, state, address, failpoint):
+        os.environ.pop("LEEWAY_FAILPOINT", None)
+        if failpoint:
+            os.environ["LEEWAY_FAILPOINT"] = failpoint
+        try:
+            return self.start("leeway-server", "--config", self.config, "--state",
+                              self.path(state), "--clients", 4, "--listen", address,
+                              "--address-file", self.path(state + ".address"),
+                              log=f"{state}-{bool(failpoint)}.log")
+        finally:
+            os.environ.pop("LEEWAY_FAILPOINT", None)
 
     def client(self, address, index, failpoint=None):
         if failpoint:
@@ -42,6 +60,25 @@ class FailpointsTest(LeewayCase):
                          self.expected)
         self.run_program("leeway", "verify", self.path(state))
 
+    def count(self, name, repeat):
+        return 1 + repeat % PASSES.get(name.split(".")[0], 10)
+
+    def test_the_server_dies(self):
+        for name in SERVER:
+            for repeat in range(REPEATS):
+                with self.subTest(failpoint=name, repeat=repeat):
+                    state = f"{name}-{repeat}"
+                    server = self.serve(state, "127.0.0.1:0", f"{name}:{self.count(name, repeat)}")
+                    address = self.await_file(self.path(state + ".address"), server)
+                    clients = [self.client(address, i) for i in range(4)]
+                    self.assertEqual(server.wait(TIMEOUT), -signal.SIGKILL)
+                    server = self.serve(state, address, None)
+                    # A run that was already done when the server died has no clients to wait for.
+                    self.assertEqual(server.wait(TIMEOUT), 0)
+                    for client in clients:
+                        client.wait(TIMEOUT)
+                    self.check(state)
+
     def test_a_client_dies(self):
         for name in CLIENT:
             for repeat in range(REPEATS):
@@ -49,7 +86,7 @@ class FailpointsTest(LeewayCase):
                     state = f"{name}-{repeat}"
                     server, address = self.start_server(self.config, 4, state)
                     clients = [self.client(address, i) for i in range(1, 4)]
-                    dying = self.client(address, 0, f"{name}:{1 + repeat}")
+                    dying = self.client(address, 0, f"{name}:{self.count(name, repeat)}")
                     self.assertEqual(dying.wait(TIMEOUT), -signal.SIGKILL)
                     clients.append(self.client(address, 0))
                     self.assertEqual(server.wait(TIMEOUT), 0)

@@ -22,7 +22,7 @@ if KILLS > 6:
     CONFIG = """
 seed: 11
 model { linear_regression {} }
-phases { train { rounds: 100 local { step_size: 0.001 steps: 150000 }
+phases { train { rounds: 100 local { step_size: 0.001 steps: 900000 }
                  server { momentum: 0.5 } } }
 """
 
