@@ -16,14 +16,15 @@ TRAIN = """
 seed: 1
 model { linear_regression {} }
 durability: DURABILITY
-phases { train { rounds: ROUNDS drift_off: true local { step_size: 0.001 steps: 2 } } }
+phases { train { rounds: ROUNDS drift_off: true local { step_size: STEP steps: 2 } } }
 """
 
 
-def config(folder, name, rounds, durability="FULL"):
+def config(folder, name, rounds, durability="FULL", step="0.001"):
     path = os.path.join(folder, name + ".textproto")
     with open(path, "w") as f:
-        f.write(TRAIN.replace("ROUNDS", str(rounds)).replace("DURABILITY", durability))
+        f.write(TRAIN.replace("ROUNDS", str(rounds)).replace("DURABILITY", durability)
+                .replace("STEP", step))
     return path
 
 
@@ -104,8 +105,9 @@ def soak(arguments, folder):
     subprocess.run([f"{arguments.bin}/leeway", "data", "synthetic", "--out", data, "--clients",
                     "8", "--samples", "20", "--dimension", "2000"], check=True,
                    stdout=subprocess.DEVNULL)
-    server, address, _ = start(arguments, folder, "soak", config(folder, "soak", arguments.rounds),
-                               8)
+    # 2,000 features: the largest curvature is large, the step small.
+    file = config(folder, "soak", arguments.rounds, step="0.000001")
+    server, address, _ = start(arguments, folder, "soak", file, 8)
     names = sorted(n for n in os.listdir(data) if n.startswith("client_"))
     clients = [subprocess.Popen([f"{arguments.bin}/leeway-client", "--server", address,
                                  *[os.path.join(data, n) for n in names[i::4]]],
@@ -137,6 +139,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=2000)
     parser.add_argument("--only", nargs="*", default=["hosted", "processes", "restart", "soak"])
     arguments = parser.parse_args()
+    sys.stdout.reconfigure(line_buffering=True)
     with tempfile.TemporaryDirectory(prefix="leeway-endurance-") as folder:
         if "hosted" in arguments.only:
             many(arguments, folder, 1000, 20)
@@ -146,7 +149,6 @@ def main():
             restart(arguments, folder)
         if "soak" in arguments.only:
             soak(arguments, folder)
-        sys.stdout.flush()
 
 
 if __name__ == "__main__":

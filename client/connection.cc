@@ -86,7 +86,8 @@ class Member {
 
   static bool IsTransient(const absl::Status& status) {
     return absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsUnknown(status) ||
-           absl::IsInternal(status) || absl::IsAborted(status) || absl::IsDeadlineExceeded(status);
+           absl::IsInternal(status) || absl::IsAborted(status) ||
+           absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
   }
 
   // One Join stream. True: the run is over. False or a transient error: try again.
@@ -146,6 +147,8 @@ class Member {
           Send(queue, submit);
         } else if (absl::IsUnauthenticated(ended)) {
           return ended;  // our certificate was revoked
+        } else if (IsTransient(ended) && !absl::IsDeadlineExceeded(ended)) {
+          return ended;  // joining again brings the order again, when the server can
         } else if (!ended.ok()) {
           // The server has refused the report; the run and this process go on.
           absl::FPrintF(stderr, "leeway-client: round %d: report refused: %s\n",
