@@ -278,9 +278,12 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
   // A report that does not come in one message must not take for ever.
   void StartClock() {
     alarm_ = std::make_unique<grpc::Alarm>();
-    alarm_->Set(absl::ToChronoTime(absl::Now() + engine_.upload_time()), [self = self_](bool rang) {
+    std::function<void(bool)> ring = [self = self_](bool rang) {
+      TakeOver(&clocks_);
       if (rang) self->OnAlarm();
-    });
+    };
+    HandOver(&clocks_);
+    alarm_->Set(absl::ToChronoTime(absl::Now() + engine_.upload_time()), std::move(ring));
   }
 
   void OnAlarm() {
@@ -365,6 +368,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
     Finish(status);
   }
 
+  static inline char clocks_ = 0;  // under this name functions go over to the clock's thread
   Engine& engine_;
   Staging& staging_;
   Visit visit_;
