@@ -68,6 +68,10 @@ class Proxy:
         except OSError:
             pass
         for s in (source, sink):
+            try:
+                s.shutdown(socket.SHUT_RD)  # wakes the thread of the other direction
+            except OSError:
+                pass
             s.close()
 
     def close(self):
