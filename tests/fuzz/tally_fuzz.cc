@@ -3,25 +3,21 @@
 #include <vector>
 
 #include "common/tally.h"
+#include "tests/fuzz/targets.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  leeway::TallyShape shape;
-  shape.dimension = 2;
-  shape.vectors = 2;
-  shape.scalars = 1;
-  shape.groups = 2;
-  shape.fraction_bits = 50;
+  const leeway::TallyShape shape = leeway::FuzzShape();
   leeway::Tally tally(shape);
   std::vector<int64_t> flat(size / 8);
   if (!flat.empty()) std::memcpy(flat.data(), data, flat.size() * 8);
   flat.resize(shape.flat_size());
-  tally.MergeFlat(flat, 2, 3).IgnoreError();
+  tally.MergeFlat(flat, leeway::kFuzzClients, leeway::kFuzzWeight).IgnoreError();
   std::vector<double> values(size / 8);
   if (!values.empty()) std::memcpy(values.data(), data, values.size() * 8);
-  values.resize(5);
+  values.resize(shape.scalars + shape.vectors * shape.dimension);
   tally
-      .Add<double>(size % 3, size % 5, absl::MakeConstSpan(values).subspan(0, 1),
-                   absl::MakeConstSpan(values).subspan(1, 4))
+      .Add<double>(size % 3, size % 5, absl::MakeConstSpan(values).subspan(0, shape.scalars),
+                   absl::MakeConstSpan(values).subspan(shape.scalars))
       .IgnoreError();
   for (size_t i = 0; i < shape.vectors; ++i) tally.vector(i);
   tally.scalar(0);

@@ -5,26 +5,18 @@
 #include <cstring>
 #include <optional>
 
+#include "common/digest.h"
 #include "common/wire.h"
+#include "tests/fuzz/targets.h"
 
 namespace leeway {
 namespace {
-
-TallyShape Shape() {
-  TallyShape shape;
-  shape.dimension = 3;
-  shape.vectors = 1;
-  shape.scalars = 2;
-  shape.groups = 2;
-  shape.fraction_bits = 40;
-  return shape;
-}
 
 class Upload : public PayloadSink {
  public:
   absl::Status OnHeader(v1::ReportHeader header) override {
     for (const v1::Encoding own : {v1::FLOAT32, v1::FLOAT64, v1::BFLOAT16, v1::INT8}) {
-      const absl::Status status = CheckHeader(header, Shape(), own);
+      const absl::Status status = CheckHeader(header, FuzzShape(), own);
       if (!status.ok()) continue;
       buffer_.Resize(header.payload_size());
       std::memset(buffer_.data(), 0, buffer_.size());
@@ -44,10 +36,13 @@ class Upload : public PayloadSink {
   }
   void Fold() {
     if (!header_ || header_->clients().empty()) return;
-    Tally tally(Shape());
+    // The right checksum, so that what lies behind it is reached.
+    const char* bytes = reinterpret_cast<const char*>(buffer_.data());
+    header_->set_payload_hash(Xxh3({bytes, buffer_.size()}));
+    Tally tally(FuzzShape());
     for (const double max_norm : {0.0, 1.0}) {
-      // The right checksum, so that what lies behind it is reached.
-      FoldReport(*header_, {buffer_.data(), buffer_.size()}, 2, max_norm, tally).IgnoreError();
+      FoldReport(*header_, {buffer_.data(), buffer_.size()}, kFuzzWeight, max_norm, tally)
+          .IgnoreError();
     }
   }
 
