@@ -27,6 +27,7 @@
 #include "server/engine.h"
 #include "server/gate.h"
 #include "server/service.h"
+#include "tests/server/answer.h"
 
 namespace leeway {
 namespace {
@@ -126,25 +127,6 @@ class Federation {
     }
     ADD_FAILURE() << "the stream of " << name << " ended";
     return order;
-  }
-
-  static v1::Part Answer(const v1::Order& order, const std::string& client,
-                         std::array<double, 2> values) {
-    v1::Part part;
-    v1::ReportHeader& header = *part.mutable_header();
-    header.set_run_id(order.run_id());
-    header.set_round(order.round());
-    header.set_attempt(order.attempt());
-    header.add_clients(client);
-    header.set_base_sha256(order.model().sha256());
-    header.set_encoding(v1::FLOAT64);
-    header.add_scalars(1.0);
-    header.add_scalars(1.0);
-    header.set_weight(1);
-    part.set_data(std::string(reinterpret_cast<const char*>(values.data()), 16));
-    header.set_payload_size(16);
-    header.set_payload_hash(Xxh3(part.data()));
-    return part;
   }
 
   // Sends parts on one stream; the status it ends with.
@@ -251,12 +233,12 @@ absl::Status Unknown(const std::shared_ptr<grpc::Channel>& channel) {
 std::vector<Attack> Attacks(const std::string& pki, const std::string& address) {
   const auto values = [](double x, double y) {
     return [x, y](Federation& f, const v1::Order& order) {
-      return f.Submit("a", Federation::Answer(order, "a", {x, y}));
+      return f.Submit("a", Answer(order, "a", {x, y}));
     };
   };
   const auto header = [](std::function<void(v1::ReportHeader&)> change) {
     return [change](Federation& f, const v1::Order& order) {
-      v1::Part part = Federation::Answer(order, "a", Honest("a", order.round()));
+      v1::Part part = Answer(order, "a", Honest("a", order.round()));
       change(*part.mutable_header());
       return f.Submit("a", part);
     };
@@ -293,7 +275,7 @@ std::vector<Attack> Attacks(const std::string& pki, const std::string& address) 
        header([](auto& h) { h.set_clients(0, "z"); })},
       {"identity of another", StatusCode::kPermissionDenied, false,
        [](Federation& f, const v1::Order& order) {
-         return f.Submit("b", Federation::Answer(order, "a", {0, 0}));
+         return f.Submit("b", Answer(order, "a", {0, 0}));
        }},
       {"identity of another at join", StatusCode::kPermissionDenied, false,
        [](Federation& f, const v1::Order&) {
@@ -336,7 +318,7 @@ std::vector<Attack> Attacks(const std::string& pki, const std::string& address) 
        }},
       {"oversize message", StatusCode::kResourceExhausted, false,
        [](Federation& f, const v1::Order& order) {
-         v1::Part part = Federation::Answer(order, "a", {0, 0});
+         v1::Part part = Answer(order, "a", {0, 0});
          part.set_data(std::string(kMaxMessageBytes, 'x'));
          return f.Submit("a", part);
        }},
@@ -345,7 +327,7 @@ std::vector<Attack> Attacks(const std::string& pki, const std::string& address) 
          grpc::ClientContext context;
          context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
          auto stream = f.Stub("a").Submit(&context);
-         v1::Part part = Federation::Answer(order, "a", {0, 0});
+         v1::Part part = Answer(order, "a", {0, 0});
          part.set_data(std::string(100'000, 'x'));
          stream->Write(part);
          stream->WritesDone();
@@ -356,19 +338,19 @@ std::vector<Attack> Attacks(const std::string& pki, const std::string& address) 
        }},
       {"slow upload", StatusCode::kDeadlineExceeded, false,
        [](Federation& f, const v1::Order& order) {
-         v1::Part part = Federation::Answer(order, "a", Honest("a", order.round()));
+         v1::Part part = Answer(order, "a", Honest("a", order.round()));
          part.set_data(part.data().substr(0, 3));  // and nothing more
          return f.Submit(f.Stub("a"), {part}, /*finish=*/false);
        }},
       {"payload before its header", StatusCode::kInvalidArgument, false,
        [](Federation& f, const v1::Order& order) {
-         v1::Part part = Federation::Answer(order, "a", {0, 0});
+         v1::Part part = Answer(order, "a", {0, 0});
          part.clear_header();
          return f.Submit("a", part);
        }},
       {"payload too long", StatusCode::kInvalidArgument, false,
        [](Federation& f, const v1::Order& order) {
-         v1::Part part = Federation::Answer(order, "a", {0, 0});
+         v1::Part part = Answer(order, "a", {0, 0});
          part.mutable_data()->push_back('x');
          return f.Submit("a", part);
        }},
@@ -434,13 +416,12 @@ TEST_F(RefusalsTest, EachHasItsStatusAndLeavesNoTrace) {
 TEST_F(RefusalsTest, AReplayGetsTheFirstReceiptAndOtherBytesAreRefused) {
   Federation f(Directory("replay"), 1);
   const v1::Order order = f.Next("a");
-  const v1::Part report = Federation::Answer(order, "a", Honest("a", 1));
+  const v1::Part report = Answer(order, "a", Honest("a", 1));
   ASSERT_TRUE(f.Submit("a", report).ok());
   bool replay = false;
   EXPECT_TRUE(f.Submit(f.Stub("a"), {report}, true, &replay).ok());
   EXPECT_TRUE(replay);
-  EXPECT_EQ(f.Submit("a", Federation::Answer(order, "a", {0.5, 0.5})).code(),
-            StatusCode::kAlreadyExists);
+  EXPECT_EQ(f.Submit("a", Answer(order, "a", {0.5, 0.5})).code(), StatusCode::kAlreadyExists);
   ASSERT_TRUE(f.SubmitHonestly("b", f.Next("b")).ok());
   EXPECT_TRUE(f.Next("a").finished());
   EXPECT_EQ(f.History()[0].second, (std::vector<uint32_t>{0, 1}));
@@ -449,14 +430,14 @@ TEST_F(RefusalsTest, AReplayGetsTheFirstReceiptAndOtherBytesAreRefused) {
 TEST_F(RefusalsTest, ARepeatOffenderIsQuarantinedForTheRun) {
   Federation f(Directory("quarantine"), 4, /*minimum=*/1, /*quarantine_after=*/2);
   for (int round = 1; round <= 2; ++round) {
-    EXPECT_EQ(f.Submit("a", Federation::Answer(f.Next("a"), "a", {std::nan(""), 0})).code(),
+    EXPECT_EQ(f.Submit("a", Answer(f.Next("a"), "a", {std::nan(""), 0})).code(),
               StatusCode::kInvalidArgument);
     ASSERT_TRUE(f.SubmitHonestly("b", f.Next("b")).ok());
   }
   for (int round = 3; round <= 4; ++round) {  // without a
     const v1::Order order = f.Next("b");
     EXPECT_EQ(order.round(), static_cast<uint64_t>(round));
-    EXPECT_EQ(f.Submit("a", Federation::Answer(order, "a", Honest("a", 3))).code(),
+    EXPECT_EQ(f.Submit("a", Answer(order, "a", Honest("a", 3))).code(),
               StatusCode::kPermissionDenied);
     ASSERT_TRUE(f.SubmitHonestly("b", order).ok());
   }

@@ -15,6 +15,7 @@
 #include "proto/federation.grpc.pb.h"
 #include "server/config.h"
 #include "server/engine.h"
+#include "tests/server/answer.h"
 
 namespace leeway {
 namespace {
@@ -81,26 +82,6 @@ class ServiceTest : public ::testing::Test {
     auto session = std::make_unique<Session>();
     session->orders = stub_->Join(&session->context, request);
     return session;
-  }
-
-  // A right answer to an order.
-  static v1::Part Answer(const v1::Order& order, const std::string& client,
-                         std::array<double, 2> values = {0.5, -0.25}) {
-    v1::Part part;
-    v1::ReportHeader& header = *part.mutable_header();
-    header.set_run_id(order.run_id());
-    header.set_round(order.round());
-    header.set_attempt(order.attempt());
-    header.add_clients(client);
-    header.set_base_sha256(order.model().sha256());
-    header.set_encoding(v1::FLOAT64);
-    header.add_scalars(1.0);
-    header.add_scalars(1.0);
-    header.set_weight(1);
-    part.set_data(std::string(reinterpret_cast<const char*>(values.data()), 16));
-    header.set_payload_size(16);
-    header.set_payload_hash(Xxh3(part.data()));
-    return part;
   }
 
   absl::Status Submit(const v1::Part& part, v1::Receipt* receipt = nullptr) {
