@@ -317,13 +317,7 @@ int Main(int argc, char** argv) {
     unknown = UnknownWord(*commands.certs, "leeway certs", words[1]);
   }
   if (!unknown.empty()) return UsageError(unknown);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help) {  // --help, --version
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    return UsageError(UsageText(app, error));
-  }
+  if (const std::optional<int> code = ParseOrExit(app, argc, argv)) return *code;
   if (commands.verify->parsed()) return VerifyCommand(commands.verify_options);
   if (commands.certs->parsed()) return commands.certs_exit_code;
   if (commands.drift->parsed()) return DriftCommand(commands.drift_options);

@@ -75,14 +75,7 @@ int Main(int argc, char** argv) {
   CLI::App app("Leeway's client: trains on its own data, sends back model changes.",
                "leeway-client");
   Declare(app, flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help) {  // --help, --version
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    absl::FPrintF(stderr, "leeway-client: %s\n", UsageText(app, error));
-    return 2;
-  }
+  if (const std::optional<int> code = ParseOrExit(app, argc, argv)) return *code;
   // Keep freed update buffers: fresh pages for each would cost more than the work.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);

@@ -5,11 +5,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 
 namespace leeway {
@@ -60,6 +63,20 @@ inline std::string UsageText(const CLI::App& app, const CLI::ParseError& error) 
                         " --help`");
   }
   return absl::StrCat(text, "; see `", name, " --help`");
+}
+
+// Reads the command line. The exit code to end with, if there is nothing more to do:
+// 0 after --help or --version, 2 after having said what is wrong.
+inline std::optional<int> ParseOrExit(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    absl::FPrintF(stderr, "%s: %s\n", app.get_name(), UsageText(app, error));
+    return 2;
+  }
 }
 
 }  // namespace leeway

@@ -189,14 +189,7 @@ int Main(int argc, char** argv) {
   CLI::App app("Leeway's server: one run of federated training, with its drift measured.",
                "leeway-server");
   Declare(app, flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help) {  // --help, --version
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    absl::FPrintF(stderr, "leeway-server: %s\n", UsageText(app, error));
-    return 2;
-  }
+  if (const std::optional<int> code = ParseOrExit(app, argc, argv)) return *code;
   BlockTerminationSignals();
   const absl::Status outcome = Serve(flags);
   if (outcome.ok()) return 0;
