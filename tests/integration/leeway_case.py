@@ -50,8 +50,8 @@ class LeewayCase(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout)
         return done.returncode, done.stdout
 
-    def start(self, program, *arguments, prefix=(), log=None):
-        """Starts one of our programs in the background."""
+    def start(self, program, *arguments, prefix=(), log=None, failpoint=None):
+        """Starts one of our programs in the background; `failpoint` as in common/failpoint.h."""
         out = open(self.path(log or f"{program}-{len(self.children)}.log"), "w")
         self.addCleanup(out.close)
         child = subprocess.Popen(
@@ -59,9 +59,21 @@ class LeewayCase(unittest.TestCase):
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
+            env=dict(os.environ, LEEWAY_FAILPOINT=failpoint) if failpoint else None,
         )
         self.children.append(child)
         return child
+
+    def await_stopped(self, child):
+        """Waits until a process stands still at its failpoint."""
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            self.assertIsNone(child.poll(), "the process ended before its failpoint")
+            with open(f"/proc/{child.pid}/stat") as f:
+                if f.read().rsplit(")", 1)[1].split()[0] == "T":
+                    return
+            self.assertLess(time.monotonic(), deadline, "the process did not come to its failpoint")
+            time.sleep(0.01)
 
     def synthetic(self, name="data", **options):
         directory = self.path(name)
