@@ -71,12 +71,16 @@ CLI::App* AddSynthetic(CLI::App& data, SyntheticOptions& options) {
   command->add_option("--condition", options.condition,
                       "Condition number of expected Hessians, with centred inputs (default: as in "
                       "the paper)");
+  command->add_flag("--on-the-fly", options.on_the_fly,
+                    "Write how to make the clients instead of their data: each is made when it is "
+                    "asked to work, so there may be a million");
   command->footer(
       "Examples:\n"
       "  leeway data synthetic --out data/paper\n"
       "  leeway data synthetic --out data/quiet --noise-sd 0.1 --seed 7\n"
       "  leeway data synthetic --out data/conflict --conflict 0.1\n"
-      "  leeway data synthetic --out data/small --clients 8 --samples 50 --dimension 5");
+      "  leeway data synthetic --out data/small --clients 8 --samples 50 --dimension 5\n"
+      "  leeway data synthetic --out data/million --clients 1000000 --on-the-fly");
   return command;
 }
 

@@ -26,6 +26,7 @@
 #include "common/credentials.h"
 #include "common/model_layout.h"
 #include "common/status.h"
+#include "common/synthetic.h"
 #include "server/config.h"
 
 namespace leeway {
@@ -131,7 +132,8 @@ class Launch {
   Children children_;
   v1::RunConfig config_;
   std::vector<std::string> clients_;
-  std::string evaluator_;  // directory of the central test set, if there is one
+  bool made_on_the_fly_ = false;  // no directories: the data's synthetic.json says how
+  std::string evaluator_;         // directory of the central test set, if there is one
   std::optional<RunSummary> stored_;
   std::optional<ProgressView> view_;
   std::optional<Observer> observer_;
@@ -174,6 +176,7 @@ absl::Status Launch::Prepare() {
         "with `leeway data synthetic --out DIR`)");
   }
   LEEWAY_ASSIGN_OR_RETURN(config_, LoadConfig(options_.config));
+  made_on_the_fly_ = fs::exists(fs::path(options_.data) / kSyntheticFile);
   LEEWAY_ASSIGN_OR_RETURN(clients_, ClientDirectories(options_.data));
   evaluator_ = EvaluatorDirectory(options_.data);
   LEEWAY_RETURN_IF_ERROR(CheckClients(config_, clients_.size()));
@@ -294,12 +297,19 @@ absl::Status Launch::StartClients(const std::string& address) {
   LEEWAY_ASSIGN_OR_RETURN(const std::string program, ProgramBeside("leeway-client"));
   const std::vector<std::vector<std::string>> shares =
       Deal(clients_, static_cast<uint32_t>(processes_));
+  size_t dealt = 0;
   for (size_t i = 0; i < shares.size(); ++i) {
     const std::string name = ProcessName(i);
     std::vector<std::string> argv = {program, "--server", address, "--exit-with-stdin"};
     const std::vector<std::string> tls = TlsFlags(name);
     argv.insert(argv.end(), tls.begin(), tls.end());
-    argv.insert(argv.end(), shares[i].begin(), shares[i].end());
+    if (made_on_the_fly_) {
+      argv.push_back(absl::StrCat(options_.data, "/", kSyntheticFile, ":", dealt, "-",
+                                  dealt + shares[i].size() - 1));
+      dealt += shares[i].size();
+    } else {
+      argv.insert(argv.end(), shares[i].begin(), shares[i].end());
+    }
     // Beside clients, so that it has joined when the last of them has.
     if (i == 0 && !evaluator_.empty()) argv.insert(argv.end(), {"--evaluator", evaluator_});
     const std::string hosted =
@@ -423,6 +433,13 @@ int RunCommand(const RunOptions& options) {
 absl::StatusOr<std::vector<std::string>> ClientDirectories(const std::string& data) {
   std::error_code error;
   std::vector<std::string> clients;
+  if (const fs::path file = fs::path(data) / kSyntheticFile; fs::exists(file, error)) {
+    LEEWAY_ASSIGN_OR_RETURN(const SyntheticProblem problem, ReadSynthetic(file));
+    for (uint32_t c = 0; c < problem.clients; ++c) {
+      clients.push_back(SyntheticClientName(c, problem.clients));
+    }
+    return clients;
+  }
   for (const fs::directory_entry& entry : fs::directory_iterator(data, error)) {
     std::error_code unreadable;
     if (fs::exists(entry.path() / "train_x.npy", unreadable)) clients.push_back(entry.path());

@@ -32,7 +32,8 @@ inline constexpr int kExitSignal = 128;  // plus the signal's number: 130 for Ct
 // code. Call it before any thread is started.
 int RunCommand(const RunOptions& options);
 
-// The client directories in `data`, sorted: those that hold train_x.npy.
+// The client directories in `data`, sorted: those that hold train_x.npy. The clients'
+// names if `data` says how to make them on the fly.
 absl::StatusOr<std::vector<std::string>> ClientDirectories(const std::string& data);
 
 // The directory of the central test set: data/evaluator, if it holds a test part and

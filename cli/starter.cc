@@ -10,6 +10,7 @@
 #include "cli/run.h"
 #include "client/dataset.h"
 #include "common/status.h"
+#include "common/synthetic.h"
 
 namespace leeway {
 namespace {
@@ -75,6 +76,16 @@ int Fail(int code, absl::string_view text) {
 }  // namespace
 
 absl::StatusOr<DataFacts> ReadFacts(const std::string& data) {
+  const std::filesystem::path synthetic = std::filesystem::path(data) / kSyntheticFile;
+  if (std::filesystem::exists(synthetic)) {
+    LEEWAY_ASSIGN_OR_RETURN(const SyntheticProblem problem, ReadSynthetic(synthetic));
+    DataFacts facts;
+    facts.directory = data;
+    facts.clients = problem.clients;
+    facts.examples = uint64_t{problem.clients} * problem.samples;
+    facts.shape = {problem.dimension};
+    return facts;
+  }
   LEEWAY_ASSIGN_OR_RETURN(const std::vector<std::string> directories, ClientDirectories(data));
   DataFacts facts;
   facts.directory = data;

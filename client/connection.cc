@@ -101,6 +101,11 @@ class Member {
     v1::JoinRequest request = host_.JoinRequest();
     request.set_host(options_.name);
     request.set_instance(instance_);
+    if (request.ByteSizeLong() > kMaxMessageBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "this process hosts ", host_.clients(), " clients, whose names take more than ",
+          kMaxMessageBytes, " bytes; share them among several processes"));
+    }
     const grpc::Slice slice(request.SerializeAsString());
     if (join.Write(grpc::ByteBuffer(&slice, 1))) join.WritesDone();
     join.BeginRead();
@@ -191,9 +196,9 @@ class Member {
         last.attempt() != order.attempt() || last.base_sha256() != order.model().sha256()) {
       return false;
     }
-    std::set<absl::string_view> done(last.clients().begin(), last.clients().end());
+    std::set<std::string> done(last.clients().begin(), last.clients().end());
     for (const v1::ClientFailure& failure : last.failures()) done.insert(failure.client());
-    std::set<absl::string_view> asked;
+    std::set<std::string> asked;
     for (const uint32_t client : order.clients()) {
       if (client < host_.clients()) asked.insert(host_.ClientId(client));
     }

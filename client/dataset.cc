@@ -162,6 +162,16 @@ absl::StatusOr<Dataset> Dataset::LoadEvaluator(const std::string& directory) {
   return data;
 }
 
+Dataset Dataset::Make(const SyntheticClients& clients, uint32_t client) {
+  const SyntheticProblem& problem = clients.problem();
+  const SyntheticClient made = clients.Make(client);
+  Dataset data;
+  data.id = clients.Name(client);
+  data.train.x = NpyArray::Of(made.x, {problem.samples, problem.dimension});
+  data.train.y = NpyArray::Of(made.y, {problem.samples});
+  return data;
+}
+
 v1::DataSchema Dataset::Schema() const {
   v1::DataSchema schema;
   const std::vector<uint64_t>& shape = train.x.shape();

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/npy.h"
+#include "common/synthetic.h"
 #include "proto/federation.pb.h"
 
 namespace leeway {
@@ -31,6 +32,8 @@ struct Dataset {
   // A central test set: test_x.npy and test_y.npy, checked alike; a training part
   // is not read.
   static absl::StatusOr<Dataset> LoadEvaluator(const std::string& directory);
+  // A client of the synthetic problem, made from its seed.
+  static Dataset Make(const SyntheticClients& clients, uint32_t client);
 
   // Name of the files that `train` comes from, for messages.
   const char* train_name() const { return evaluator ? "test" : "train"; }

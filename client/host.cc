@@ -3,13 +3,13 @@
 #include <google/protobuf/util/message_differencer.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <memory>
 #include <mutex>
-#include <thread>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "client/local_update.h"
 #include "common/digest.h"
 #include "common/encoding.h"
@@ -29,19 +29,6 @@ grpc::Slice OwningSlice(std::vector<T> values) {
   return grpc::Slice(
       owner->data(), owner->size() * sizeof(T),
       [](void* p) { delete static_cast<std::vector<T>*>(p); }, owner);
-}
-
-// Runs body(0) .. body(n-1) on up to `threads` threads.
-template <typename Body>
-void ParallelFor(size_t n, size_t threads, const Body& body) {
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
-    for (size_t i = next++; i < n; i = next++) body(i);
-  };
-  std::vector<std::thread> helpers;
-  for (size_t t = 1; t < std::min(threads, n); ++t) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
 }
 
 // Nothing of the training part is in the answer.
@@ -91,53 +78,111 @@ std::vector<char> Shorten(const v1::Task& task, size_t dimension, Rng rng,
 
 }  // namespace
 
-absl::StatusOr<Host> Host::Load(const std::vector<std::string>& directories, size_t threads,
-                                const std::vector<std::string>& evaluators) {
+absl::StatusOr<Host> Host::Load(const HostOptions& options) {
   Host host;
-  host.threads_ = std::max<size_t>(threads, 1);
-  host.data_.reserve(directories.size() + evaluators.size());
-  for (const std::string& directory : directories) {
-    LEEWAY_ASSIGN_OR_RETURN(Dataset data, Dataset::Load(directory));
+  host.workers_ = std::make_unique<Workers>(options.threads);
+  host.data_.reserve(options.data.size() + options.evaluators.size());
+  std::string range;
+  for (const std::string& source : options.data) {
+    if (absl::StrContains(source, absl::StrCat(kSyntheticFile, ":"))) {
+      if (!range.empty()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(source, ": ", range, " is given already; give one range"));
+      }
+      range = source;
+      continue;
+    }
+    LEEWAY_ASSIGN_OR_RETURN(Dataset data, Dataset::Load(source));
     LEEWAY_RETURN_IF_ERROR(host.Add(std::move(data)));
   }
-  for (const std::string& directory : evaluators) {
+  for (const std::string& directory : options.evaluators) {
     LEEWAY_ASSIGN_OR_RETURN(Dataset data, Dataset::LoadEvaluator(directory));
     LEEWAY_RETURN_IF_ERROR(host.Add(std::move(data)));
   }
-  if (host.data_.empty()) return absl::InvalidArgumentError("no data directory given");
+  if (!range.empty()) LEEWAY_RETURN_IF_ERROR(host.AddMade(range, options.keep_bytes));
+  if (host.clients() == 0) return absl::InvalidArgumentError("no data directory given");
   return host;
 }
 
 absl::Status Host::Add(Dataset data) {
   if (!data_.empty() &&
-      !google::protobuf::util::MessageDifferencer::Equals(data.Schema(), data_[0].Schema())) {
+      !google::protobuf::util::MessageDifferencer::Equals(data.Schema(), schema_)) {
     return absl::InvalidArgumentError(
         absl::StrCat("data of client '", data.id, "' (", data.Schema().ShortDebugString(),
                      ") differs in shape from that of '", data_[0].id, "' (",
-                     data_[0].Schema().ShortDebugString(), "); prepare them alike"));
+                     schema_.ShortDebugString(), "); prepare them alike"));
   }
+  schema_ = data.Schema();
   data_.push_back(std::move(data));
   return absl::OkStatus();
+}
+
+absl::Status Host::AddMade(const std::string& range, size_t keep_bytes) {
+  const size_t colon = range.rfind(':');
+  LEEWAY_ASSIGN_OR_RETURN(const SyntheticProblem problem, ReadSynthetic(range.substr(0, colon)));
+  const std::vector<std::string> ends = absl::StrSplit(range.substr(colon + 1), '-');
+  uint32_t first = 0;
+  uint32_t last = 0;
+  if (ends.size() != 2 || !absl::SimpleAtoi(ends[0], &first) || !absl::SimpleAtoi(ends[1], &last) ||
+      first > last || last >= problem.clients) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        range, ": the clients after the colon are not FIRST-LAST with numbers from 0 to ",
+        problem.clients - 1));
+  }
+  SyntheticClients clients(problem);
+  const v1::DataSchema schema = Dataset::Make(clients, first).Schema();
+  if (!data_.empty() && !google::protobuf::util::MessageDifferencer::Equals(schema, schema_)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(range, ": its clients differ in shape from the other data"));
+  }
+  schema_ = schema;
+  // Inputs, targets and what an objective makes of them, at most a matrix.
+  const uint64_t d = problem.dimension;
+  const uint64_t bytes = (problem.samples * (d + 2) + d * d) * sizeof(double) + 1024;
+  const uint32_t count = last - first + 1;
+  const auto kept = static_cast<uint32_t>(std::min<uint64_t>(count, keep_bytes / bytes));
+  made_ = MadeClients{std::move(clients), first, count, kept};
+  return absl::OkStatus();
+}
+
+std::string Host::ClientId(uint32_t client) const {
+  if (client < data_.size()) return data_[client].id;
+  return made_->clients.Name(made_->first + client - static_cast<uint32_t>(data_.size()));
 }
 
 v1::JoinRequest Host::JoinRequest() const {
   v1::JoinRequest request;
   request.set_protocol_version(kProtocolVersion);
-  *request.mutable_schema() = data_[0].Schema();
+  *request.mutable_schema() = schema_;
   for (const Dataset& data : data_) *request.add_clients() = data.Hosted();
+  for (auto client = static_cast<uint32_t>(data_.size()); client < clients(); ++client) {
+    v1::HostedClient& hosted = *request.add_clients();
+    hosted.set_id(ClientId(client));
+    hosted.set_examples(made_->clients.problem().samples);
+  }
   return request;
 }
 
 absl::Status Host::Prepare(const v1::Welcome& welcome) {
-  LEEWAY_ASSIGN_OR_RETURN(layout_, LayoutOf(welcome.model(), data_[0].Schema()));
+  model_ = welcome.model();
+  LEEWAY_ASSIGN_OR_RETURN(layout_, LayoutOf(model_, schema_));
   seed_ = welcome.seed();
   objectives_.clear();
-  objectives_.reserve(data_.size());
-  for (const Dataset& data : data_) {
-    LEEWAY_ASSIGN_OR_RETURN(AnyObjective objective, MakeObjective(welcome.model(), data));
-    objectives_.push_back(std::move(objective));
+  objectives_.resize(data_.size() + (made_ ? made_->kept : 0));
+  for (size_t i = 0; i < data_.size(); ++i) {
+    LEEWAY_ASSIGN_OR_RETURN(objectives_[i], MakeObjective(model_, data_[i]));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<AnyObjective*> Host::ObjectiveOf(uint32_t client, AnyObjective& made) {
+  AnyObjective& objective = client < objectives_.size() ? objectives_[client] : made;
+  if (std::visit([](const auto& pointer) { return pointer == nullptr; }, objective)) {
+    const uint32_t number = made_->first + client - static_cast<uint32_t>(data_.size());
+    LEEWAY_ASSIGN_OR_RETURN(objective,
+                            MakeObjective(model_, Dataset::Make(made_->clients, number)));
+  }
+  return &objective;
 }
 
 absl::StatusOr<Parameters> Host::Decode(absl::string_view file) const {
@@ -146,9 +191,9 @@ absl::StatusOr<Parameters> Host::Decode(absl::string_view file) const {
 
 absl::StatusOr<Outgoing> Host::Work(const v1::Order& order, const Parameters& model) {
   for (const uint32_t client : order.clients()) {
-    if (client >= data_.size()) {
+    if (client >= clients()) {
       return absl::InternalError(
-          absl::StrCat("order names hosted client ", client, " of ", data_.size()));
+          absl::StrCat("order names hosted client ", client, " of ", clients()));
     }
   }
   if (const auto* values = std::get_if<Vector<double>>(&model)) return WorkAs(order, *values);
@@ -167,15 +212,20 @@ absl::StatusOr<Outgoing> Host::WorkAs(const v1::Order& order, const Vector<T>& m
   ClientReport<T> single;
   std::vector<char> encoded;  // of the single one, with a short encoding
   std::vector<absl::Status> outcomes(n);
-  ParallelFor(n, threads_, [&](size_t i) {
+  workers_->Run(n, [&](size_t i) {
     const uint32_t client = order.clients(static_cast<int>(i));
     const size_t group = order.groups().empty() ? 0 : order.groups(static_cast<int>(i));
-    auto& objective = *std::get<std::unique_ptr<Objective<T>>>(objectives_[client]);
-    const Rng rng(seed_, order.round(), ClientKey(data_[client].id), Purpose::kBatchOrder);
-    absl::StatusOr<ClientReport<T>> report =
-        data_[client].evaluator && !OnlyEvaluates(task)
-            ? absl::PermissionDeniedError("holds a central test set: it evaluates, nothing else")
-            : RunTask<T>(objective, task, model, rng);
+    const uint64_t key = ClientKey(ClientId(client));
+    const auto compute = [&]() -> absl::StatusOr<ClientReport<T>> {
+      if (IsEvaluator(client) && !OnlyEvaluates(task)) {
+        return absl::PermissionDeniedError("holds a central test set: it evaluates, nothing else");
+      }
+      AnyObjective made;
+      LEEWAY_ASSIGN_OR_RETURN(AnyObjective * objective, ObjectiveOf(client, made));
+      return RunTask<T>(*std::get<std::unique_ptr<Objective<T>>>(*objective), task, model,
+                        Rng(seed_, order.round(), key, Purpose::kBatchOrder));
+    };
+    absl::StatusOr<ClientReport<T>> report = compute();
     if (report.ok() && task.displacement() && task.max_norm() > 0) {
       const absl::Span<T> vectors = absl::MakeSpan(report->vectors);
       const absl::Status limited =
@@ -183,7 +233,7 @@ absl::StatusOr<Outgoing> Host::WorkAs(const v1::Order& order, const Vector<T>& m
       if (!limited.ok()) report = limited;
     }
     if (report.ok() && task.encoding() != v1::EXACT) {
-      const Rng rounding(seed_, order.round(), ClientKey(data_[client].id), Purpose::kRounding);
+      const Rng rounding(seed_, order.round(), key, Purpose::kRounding);
       std::vector<char> bytes = Shorten(task, static_cast<size_t>(model.size()), rounding, *report);
       if (alone) encoded = std::move(bytes);
     }
@@ -203,7 +253,7 @@ absl::StatusOr<Outgoing> Host::WorkAs(const v1::Order& order, const Vector<T>& m
   out.header.set_attempt(order.attempt());
   out.header.set_base_sha256(order.model().sha256());
   for (size_t i = 0; i < n; ++i) {
-    const std::string& id = data_[order.clients(static_cast<int>(i))].id;
+    const std::string id = ClientId(order.clients(static_cast<int>(i)));
     if (outcomes[i].ok()) {
       out.header.add_clients(id);
     } else {

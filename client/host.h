@@ -1,11 +1,15 @@
 // Host: the clients that this process hosts, and the work they do. It computes
 // one client per worker thread, so the number of threads changes nothing but
-// speed. Not thread-safe: one order at a time.
+// speed. Clients have their data in files or, of the synthetic problem, are made on
+// the fly, and then cost nothing while they are not asked to work. Not thread-safe:
+// one order at a time.
 #ifndef LEEWAY_CLIENT_HOST_H_
 #define LEEWAY_CLIENT_HOST_H_
 
 #include <grpcpp/support/slice.h>
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +17,9 @@
 #include "absl/status/statusor.h"
 #include "client/dataset.h"
 #include "client/objective.h"
+#include "client/workers.h"
 #include "common/model_layout.h"
+#include "common/synthetic.h"
 #include "common/vectors.h"
 #include "proto/federation.pb.h"
 
@@ -25,17 +31,26 @@ struct Outgoing {
   grpc::Slice payload;
 };
 
+struct HostOptions {
+  // A client's directory each, or FILE/synthetic.json:FIRST-LAST: clients made on the
+  // fly, counted from 0.
+  std::vector<std::string> data;
+  std::vector<std::string> evaluators;  // directories of central test sets
+  size_t threads = 1;
+  // Clients made on the fly are kept for their next order as far as this goes.
+  size_t keep_bytes = size_t{1} << 30;
+};
+
 class Host {
  public:
   // Loads every directory, and central test sets; all must have the same schema.
-  static absl::StatusOr<Host> Load(const std::vector<std::string>& directories, size_t threads,
-                                   const std::vector<std::string>& evaluators = {});
+  static absl::StatusOr<Host> Load(const HostOptions& options);
 
   // What this process announces: everything but its name.
   v1::JoinRequest JoinRequest() const;
   // The name of the client at this place of the join request.
-  const std::string& ClientId(uint32_t client) const { return data_[client].id; }
-  size_t clients() const { return data_.size(); }
+  std::string ClientId(uint32_t client) const;
+  size_t clients() const { return data_.size() + (made_ ? made_->count : 0); }
   // Builds the objectives for the run's model.
   absl::Status Prepare(const v1::Welcome& welcome);
   // The model's parameters, checked against the layout.
@@ -45,13 +60,29 @@ class Host {
   absl::StatusOr<Outgoing> Work(const v1::Order& order, const Parameters& model);
 
  private:
+  struct MadeClients {  // at the places after those with files
+    SyntheticClients clients;
+    uint32_t first = 0;
+    uint32_t count = 0;
+    uint32_t kept = 0;  // so many of them are kept
+  };
+
   absl::Status Add(Dataset data);
+  absl::Status AddMade(const std::string& range, size_t keep_bytes);
+  bool IsEvaluator(uint32_t client) const {
+    return client < data_.size() && data_[client].evaluator;
+  }
+  // The objective of a client; if it is not kept, `made` owns it.
+  absl::StatusOr<AnyObjective*> ObjectiveOf(uint32_t client, AnyObjective& made);
   template <typename T>
   absl::StatusOr<Outgoing> WorkAs(const v1::Order& order, const Vector<T>& model);
 
-  size_t threads_ = 1;
+  std::unique_ptr<Workers> workers_;
+  v1::DataSchema schema_;
   std::vector<Dataset> data_;
-  std::vector<AnyObjective> objectives_;
+  std::optional<MadeClients> made_;
+  v1::Model model_;
+  std::vector<AnyObjective> objectives_;  // of those that are kept: null until first needed
   ModelLayout layout_;
   uint64_t seed_ = 0;
 };

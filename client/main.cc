@@ -23,9 +23,9 @@ namespace {
 struct Flags {
   std::string server;
   std::string name;
-  std::vector<std::string> data;
-  std::vector<std::string> evaluators;
+  HostOptions host;
   size_t threads = 0;
+  size_t keep_mb = 1024;
   double give_up_seconds = 60;
   TlsFiles tls;
   bool insecure_anywhere = false;
@@ -36,16 +36,21 @@ void Declare(CLI::App& app, Flags& flags) {
   app.set_version_flag("--version", absl::StrCat("leeway-client ", kVersion));
   app.add_option("--server", flags.server, "The server's address, host:port or unix:path")
       ->required();
-  app.add_option("data", flags.data,
+  app.add_option("data", flags.host.data,
                  "Data directories, one per client: train_x.npy, train_y.npy and, if there is a "
-                 "test part, test_x.npy, test_y.npy. A client's name is its directory's");
-  app.add_option("--evaluator", flags.evaluators,
+                 "test part, test_x.npy, test_y.npy. A client's name is its directory's. Or "
+                 "DIR/synthetic.json:FIRST-LAST: clients of a synthetic problem, made on the fly");
+  app.add_option("--evaluator", flags.host.evaluators,
                  "Directory of a central test set, test_x.npy and test_y.npy: it evaluates and is "
                  "never asked to train. Join it before the clients: a run starts with the last "
                  "client it waits for")
       ->allow_extra_args(false);
   app.add_option("--name", flags.name, "Name of this process in the server's log");
   app.add_option("--threads", flags.threads, "Clients computed at a time; 0: one per core");
+  app.add_option("--keep-mb", flags.keep_mb,
+                 "Memory for keeping clients that were made on the fly; the others are made anew "
+                 "for every order")
+      ->capture_default_str();
   app.add_option("--give-up", flags.give_up_seconds,
                  "Seconds without a server after which to give up")
       ->capture_default_str();
@@ -60,6 +65,7 @@ void Declare(CLI::App& app, Flags& flags) {
   app.footer(
       "Example:\n"
       "  leeway-client --server 127.0.0.1:4760 data/client_00 data/client_01\n"
+      "  leeway-client --server 127.0.0.1:4760 data/million/synthetic.json:0-499999\n"
       "  leeway-client --server fl.example.org:4760 --tls-ca ca.crt --tls-cert a.crt --tls-key "
       "a.key data/a\n\n"
       "Exit code: 0 the run is over, 1 refused or no server, 2 wrong usage or bad data.");
@@ -83,9 +89,10 @@ int Main(int argc, char** argv) {
   OnTermination(flags.exit_with_stdin, [] { _exit(130); });  // a client has nothing to save
   const auto credentials = ChannelCredentials(flags.tls, flags.server, flags.insecure_anywhere);
   if (!credentials.ok()) return Fail(2, credentials.status());
-  const size_t threads =
+  flags.host.threads =
       flags.threads > 0 ? flags.threads : std::max(1u, std::thread::hardware_concurrency());
-  absl::StatusOr<Host> host = Host::Load(flags.data, threads, flags.evaluators);
+  flags.host.keep_bytes = flags.keep_mb << 20;
+  absl::StatusOr<Host> host = Host::Load(flags.host);
   if (!host.ok()) return Fail(2, host.status());
   ConnectionOptions options;
   options.server = flags.server;

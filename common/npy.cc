@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -291,6 +292,20 @@ absl::StatusOr<NpyArray> NpyArray::Parse(absl::string_view bytes, absl::string_v
   array.owner_ = std::move(copy);
   array.type_ = parsed.type;
   array.shape_ = std::move(parsed.shape);
+  return array;
+}
+
+NpyArray NpyArray::Of(absl::Span<const double> values, std::vector<uint64_t> shape) {
+  constexpr std::align_val_t kAlignment{64};
+  const size_t bytes = values.size() * sizeof(double);
+  const std::shared_ptr<void> copy(::operator new(bytes, kAlignment),
+                                   [](void* p) { ::operator delete(p, kAlignment); });
+  std::memcpy(copy.get(), values.data(), bytes);
+  NpyArray array;
+  array.data_ = static_cast<const std::byte*>(copy.get());
+  array.owner_ = copy;
+  array.type_ = NpyType::kFloat64;
+  array.shape_ = std::move(shape);
   return array;
 }
 

@@ -26,6 +26,8 @@ class NpyArray {
   static absl::StatusOr<NpyArray> Map(const std::string& path);
   // The same over bytes in memory (tests, fuzzing); `bytes` is copied.
   static absl::StatusOr<NpyArray> Parse(absl::string_view bytes, absl::string_view name);
+  // Values that come from no file, copied to where a file's would lie as to alignment.
+  static NpyArray Of(absl::Span<const double> values, std::vector<uint64_t> shape);
 
   NpyType type() const { return type_; }
   const std::vector<uint64_t>& shape() const { return shape_; }

@@ -1,6 +1,7 @@
 #include "server/coordinator.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,11 +26,15 @@ std::vector<Assignment> Values(std::map<SessionId, Assignment> work) {
 }  // namespace
 
 Coordinator::Coordinator(std::vector<Enrolment> roster)
-    : expected_(CountClients(roster)),
-      frozen_(true),
-      roster_(std::move(roster)),
-      places_(roster_.size()),
-      quarantined_(roster_.size(), false) {
+    : expected_(CountClients(roster)), frozen_(true), roster_(std::move(roster)) {
+  IndexRoster();
+}
+
+void Coordinator::IndexRoster() {
+  places_.resize(roster_.size());
+  population_ = CountClients(roster_);
+  eligible_.resize(population_);
+  std::iota(eligible_.begin(), eligible_.end(), ClientIndex{0});
   for (size_t i = 0; i < roster_.size(); ++i) index_[roster_[i].id] = static_cast<ClientIndex>(i);
 }
 
@@ -118,14 +123,10 @@ void Coordinator::Freeze() {
     return std::make_pair(a.evaluator(), absl::string_view(a.id)) <
            std::make_pair(b.evaluator(), absl::string_view(b.id));
   });
-  places_.resize(roster_.size());
-  quarantined_.resize(roster_.size(), false);
-  for (size_t i = 0; i < roster_.size(); ++i) index_[roster_[i].id] = static_cast<ClientIndex>(i);
+  IndexRoster();
   for (auto& [id, session] : sessions_) Seat(id, session);
   holder_.clear();
 }
-
-uint32_t Coordinator::population() const { return CountClients(roster_); }
 
 std::vector<Enrolment> Coordinator::gathered() const {
   std::vector<Enrolment> all;
@@ -137,19 +138,11 @@ std::vector<Enrolment> Coordinator::gathered() const {
 
 bool Coordinator::Quarantine(const std::string& client) {
   const auto index = index_.find(client);
-  if (index == index_.end() || quarantined_[index->second]) return false;
-  quarantined_[index->second] = true;
+  if (index == index_.end()) return false;
+  const auto place = std::lower_bound(eligible_.begin(), eligible_.end(), index->second);
+  if (place == eligible_.end() || *place != index->second) return false;
+  eligible_.erase(place);
   return true;
-}
-
-std::vector<ClientIndex> Coordinator::Eligible() const {
-  std::vector<ClientIndex> eligible;
-  eligible.reserve(roster_.size());
-  const uint32_t clients = population();
-  for (uint32_t i = 0; i < clients; ++i) {
-    if (!quarantined_[i]) eligible.push_back(i);
-  }
-  return eligible;
 }
 
 void Coordinator::AddWork(ClientIndex index, uint32_t group,

@@ -90,7 +90,7 @@ class Coordinator {
   void Freeze();
   const std::vector<Enrolment>& roster() const { return roster_; }
   // Number of clients on the roster: their indices are 0 .. population()-1.
-  uint32_t population() const;
+  uint32_t population() const { return population_; }
   // A roster client's process is connected.
   bool connected(ClientIndex client) const { return places_[client].session != 0; }
   // Clients that have joined so far; before Freeze, in no order.
@@ -98,7 +98,7 @@ class Coordinator {
   // Takes a client of the roster out of all rounds to come. False if it was out.
   bool Quarantine(const std::string& client);
   // Roster clients that may be sampled, in order.
-  std::vector<ClientIndex> Eligible() const;
+  const std::vector<ClientIndex>& eligible() const { return eligible_; }
 
   // ---- the open round
   // Opens a round; returns the work of every connected session.
@@ -158,6 +158,7 @@ class Coordinator {
 
   absl::Status CheckMember(SessionId session, uint64_t instance, const Enrolment& client) const;
   void Seat(SessionId id, Session& session);
+  void IndexRoster();
   // Waits for a report, and its process is gone.
   bool IsAbsent(ClientIndex index) const;
   void AddWork(ClientIndex index, uint32_t group, std::map<SessionId, Assignment>& work) const;
@@ -166,8 +167,9 @@ class Coordinator {
   uint32_t joined_ = 0;  // distinct clients hosted now, without evaluators
   bool frozen_ = false;
   std::vector<Enrolment> roster_;
-  std::vector<Place> places_;      // by roster index
-  std::vector<bool> quarantined_;  // by roster index
+  std::vector<Place> places_;          // by roster index
+  uint32_t population_ = 0;            // without evaluators
+  std::vector<ClientIndex> eligible_;  // not in quarantine, in order
   absl::flat_hash_map<std::string, ClientIndex> index_;
   absl::flat_hash_map<std::string, SessionId> holder_;  // while gathering
   std::map<SessionId, Session> sessions_;

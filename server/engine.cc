@@ -184,14 +184,11 @@ absl::StatusOr<RoundSpec> Engine::DrawRound(const RoundPlan& plan, uint32_t atte
   spec.attempt = attempt;
   spec.opened = SteadyNow();
   spec.deadline = spec.opened + absl::Seconds(rule.deadline_seconds());
-  std::vector<ClientIndex> eligible;
-  {
-    MutexLock lock(&mu_);
-    eligible = coordinator_->Eligible();
-    if (eligible.empty()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("all clients are quarantined. Last refusal: ", last_failure_));
-    }
+  MutexLock lock(&mu_);
+  const std::vector<ClientIndex>& eligible = coordinator_->eligible();
+  if (eligible.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("all clients are quarantined. Last refusal: ", last_failure_));
   }
   const auto population = static_cast<uint32_t>(eligible.size());
   const uint32_t wanted = plan.sample == 0 ? population : std::min(plan.sample, population);

@@ -24,7 +24,10 @@ class SyntheticTest : public testing::Test {
   SyntheticTest() {
     std::string pattern = testing::TempDir() + "/data_test.XXXXXX";
     directory_ = mkdtemp(pattern.data());
-    options_ = {.out = directory_ + "/data", .clients = 4, .samples = 6, .dimension = 3};
+    options_.out = directory_ + "/data";
+    options_.clients = 4;
+    options_.samples = 6;
+    options_.dimension = 3;
   }
   ~SyntheticTest() override { fs::remove_all(directory_); }
 

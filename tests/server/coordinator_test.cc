@@ -273,7 +273,7 @@ TEST_F(CoordinatorTest, AQuarantinedClientIsNotSampledAgain) {
   EXPECT_TRUE(coordinator_.Quarantine("b"));
   EXPECT_FALSE(coordinator_.Quarantine("b"));
   EXPECT_FALSE(coordinator_.Quarantine("nobody"));
-  EXPECT_THAT(coordinator_.Eligible(), ElementsAre(0, 2, 3));
+  EXPECT_THAT(coordinator_.eligible(), ElementsAre(0, 2, 3));
 }
 
 TEST_F(CoordinatorTest, PastAndFutureRoundsAreToldApart) {
