@@ -8,6 +8,7 @@
 #include "client/import/byte_stream.h"
 #include "client/import/client_name.h"
 #include "common/status.h"
+#include "common/synthetic.h"
 
 namespace leeway {
 namespace {
@@ -115,6 +116,11 @@ absl::StatusOr<std::vector<ClientEntry>> ListClients(const std::string& root) {
     const std::string name = entry.path().filename().string();
     if (!fs::exists(entry.path() / "train_x.npy", error)) continue;
     clients.push_back({name, name, 0, 0});
+  }
+  if (clients.empty() && fs::exists(fs::path(root) / kSyntheticFile, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(root, ": its clients are made on the fly, by ", kSyntheticFile,
+                     "; there are no files to read. Leave out --on-the-fly to have them written"));
   }
   if (clients.empty()) {
     return absl::NotFoundError(absl::StrCat(
