@@ -18,6 +18,7 @@ std::vector<float> Values(size_t n) {
 
 void Fold(benchmark::State& state) {
   const auto n = static_cast<size_t>(state.range(0));
+  Workers workers(static_cast<size_t>(state.range(1)));
   TallyShape shape;
   shape.dimension = n;
   shape.vectors = 1;
@@ -25,11 +26,14 @@ void Fold(benchmark::State& state) {
   Tally tally(shape);
   const std::vector<float> values = Values(n);
   for (auto _ : state) {
-    benchmark::DoNotOptimize(tally.Add<float>(0, 1, {}, values));
+    benchmark::DoNotOptimize(tally.Add<float>(0, 1, {}, values, &workers));
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * n * sizeof(float)));
 }
-BENCHMARK(Fold)->Arg(1000)->Arg(1000000)->Arg(10000000);
+BENCHMARK(Fold)
+    ->ArgNames({"d", "threads"})
+    ->ArgsProduct({{1000, 1000000, 10000000}, {1, 2}})
+    ->UseRealTime();
 
 void Axpy(benchmark::State& state) {
   const auto n = static_cast<size_t>(state.range(0));
@@ -41,7 +45,7 @@ void Axpy(benchmark::State& state) {
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * n * sizeof(float)));
 }
-BENCHMARK(Axpy)->Arg(1000)->Arg(1000000)->Arg(10000000);
+BENCHMARK(Axpy)->ArgName("d")->Arg(1000)->Arg(1000000)->Arg(10000000)->UseRealTime();
 
 }  // namespace
 }  // namespace leeway

@@ -170,7 +170,9 @@ class LinearRegression final : public Objective<double> {
   Inputs test_x_;
   Vector<double> test_y_;
 
-  Matrix<double> gram_;    // X'X/n + l2 I, made when first needed
+  // By columns: a product then adds whole columns, without a sum across a register
+  // for every row.
+  Eigen::MatrixXd gram_;   // X'X/n + l2 I, made when first needed
   Vector<double> moment_;  // X'y/n
   Scratch batch_;
   Scratch residual_;

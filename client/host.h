@@ -17,10 +17,10 @@
 #include "absl/status/statusor.h"
 #include "client/dataset.h"
 #include "client/objective.h"
-#include "client/workers.h"
 #include "common/model_layout.h"
 #include "common/synthetic.h"
 #include "common/vectors.h"
+#include "common/workers.h"
 #include "proto/federation.pb.h"
 
 namespace leeway {

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/vectors.h"
+#include "common/workers.h"
 
 namespace leeway {
 
@@ -51,10 +52,10 @@ class Tally {
   // Adds one client's report to `group`. T is float or double; `vectors` holds
   // shape.vectors * shape.dimension values. On any error (NaN, Inf, a value
   // beyond max_update, a wrong length, weight < 1) the tally is unchanged and
-  // the status names the place.
+  // the status names the place. `workers` share long vectors among them.
   template <typename T>
   absl::Status Add(size_t group, uint64_t weight, absl::Span<const double> scalars,
-                   absl::Span<const T> vectors);
+                   absl::Span<const T> vectors, Workers* workers = nullptr);
 
   // Adds another tally of the same shape.
   absl::Status Merge(const Tally& other);

@@ -64,7 +64,7 @@ absl::Span<const T> ValuesIn(absl::Span<const std::byte> payload) {
 // named when the report is added.
 template <typename T>
 absl::Status AddChecked(const v1::ReportHeader& header, absl::Span<const T> values, uint64_t weight,
-                        double max_norm, Tally& tally) {
+                        double max_norm, Tally& tally, Workers* workers) {
   const absl::Span<const double> scalars(header.scalars().data(),
                                          static_cast<size_t>(header.scalars_size()));
   if (max_norm > 0) {
@@ -77,7 +77,7 @@ absl::Status AddChecked(const v1::ReportHeader& header, absl::Span<const T> valu
       return BeyondNorm(norm, max_norm);
     }
   }
-  return tally.Add<T>(header.group(), weight, scalars, values);
+  return tally.Add<T>(header.group(), weight, scalars, values, workers);
 }
 
 // |sum v_c u_c| <= sum v_c |u_c|: all that a sum can tell.
@@ -239,7 +239,7 @@ absl::Status CheckHeader(const v1::ReportHeader& header, const TallyShape& shape
 }
 
 absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
-                        uint64_t weight, double max_norm, Tally& tally) {
+                        uint64_t weight, double max_norm, Tally& tally, Workers* workers) {
   const absl::string_view bytes(reinterpret_cast<const char*>(payload.data()), payload.size());
   if (Xxh3(bytes) != header.payload_hash()) {
     return WithReason(
@@ -260,15 +260,15 @@ absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::by
         "examples");
   }
   if (header.encoding() == v1::FLOAT64) {
-    return AddChecked<double>(header, ValuesIn<double>(payload), weight, max_norm, tally);
+    return AddChecked<double>(header, ValuesIn<double>(payload), weight, max_norm, tally, workers);
   }
   if (header.encoding() == v1::FLOAT32) {
-    return AddChecked<float>(header, ValuesIn<float>(payload), weight, max_norm, tally);
+    return AddChecked<float>(header, ValuesIn<float>(payload), weight, max_norm, tally, workers);
   }
   std::vector<float> values(shape.vectors * shape.dimension);
   LEEWAY_RETURN_IF_ERROR(
       WithReason(DecodeShort(header.encoding(), payload, absl::MakeSpan(values)), "malformed"));
-  return AddChecked<float>(header, values, weight, max_norm, tally);
+  return AddChecked<float>(header, values, weight, max_norm, tally, workers);
 }
 
 std::vector<grpc::ByteBuffer> EncodeReport(const v1::ReportHeader& header,

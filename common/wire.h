@@ -80,8 +80,9 @@ absl::StatusOr<size_t> ParseChunk(const grpc::ByteBuffer& message, std::byte* ou
 // Adds a complete payload to the tally. `weight` is the total enrolled weight of
 // the header's clients; `max_norm`, if positive, bounds each client's first vector,
 // its displacement (of a sum of several it bounds the sum). Unchanged on error.
+// `workers` share long vectors among them.
 absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
-                        uint64_t weight, double max_norm, Tally& tally);
+                        uint64_t weight, double max_norm, Tally& tally, Workers* workers = nullptr);
 // What a displacement's norm may exceed max_norm by, relatively: rounding of a
 // client that scaled its update down to the limit.
 inline constexpr double kNormTolerance = 1e-5;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -30,6 +31,9 @@ grpc::Slice ShareFile(const ModelPtr& model) {
       [](void* p) { delete static_cast<ModelPtr*>(p); }, owner);
 }
 
+constexpr unsigned kMostFolders = 8;  // threads that fold: more are not faster than memory
+constexpr absl::Duration kCommitsTold = absl::Milliseconds(50);
+
 std::string NewRunId() {
   std::random_device random;
   return absl::StrFormat("%08x%08x", random(), random());
@@ -37,7 +41,9 @@ std::string NewRunId() {
 
 }  // namespace
 
-Engine::Engine(Options options) : options_(std::move(options)) {
+Engine::Engine(Options options)
+    : options_(std::move(options)),
+      folders_(std::clamp(std::thread::hardware_concurrency(), 1u, kMostFolders)) {
   progress_.set_state(v1::GATHERING);
 }
 
@@ -171,7 +177,8 @@ absl::Status Engine::RunRounds() {
     const absl::Time opened = SteadyNow();
     LEEWAY_ASSIGN_OR_RETURN(const Collected collected, Collect(plan));
     LEEWAY_RETURN_IF_ERROR(Commit(std::move(plan), collected, opened));
-    NotifyObservers();
+    untold_ = true;
+    TellCommits();
   }
   return absl::OkStatus();
 }
@@ -324,6 +331,7 @@ v1::Order Engine::OwnPart(const Assignment& work) const {
 
 Coordinator::RoundState Engine::AwaitRound() {
   while (true) {
+    TellCommits();
     bool events = false;
     Outbox orders;
     grpc::Slice common;
@@ -342,7 +350,8 @@ Coordinator::RoundState Engine::AwaitRound() {
                               " client(s) whose process is gone gave their place to others"));
       }
       // In steps, because the clock that wakes us may be set back meanwhile.
-      const absl::Duration wait = std::min(coordinator_->NextChange() - now, absl::Seconds(1));
+      absl::Duration wait = std::min(coordinator_->NextChange() - now, absl::Seconds(1));
+      if (untold_) wait = std::min(wait, told_ + kCommitsTold - now);
       if (new_events_.empty()) changed_.WaitWithDeadline(&mu_, absl::Now() + wait);
       events = !new_events_.empty();
       common = open_->order;
@@ -351,6 +360,15 @@ Coordinator::RoundState Engine::AwaitRound() {
     // Between two rounds of a fast run events wait for the commit.
     if (events && FlushEvents().ok()) NotifyObservers();
   }
+}
+
+// Observers hear of a commit at once, unless they have just heard of another: a run
+// of a thousand rounds a second does not stop to tell them of each.
+void Engine::TellCommits() {
+  if (!untold_ || SteadyNow() < told_ + kCommitsTold) return;
+  NotifyObservers();
+  untold_ = false;
+  told_ = SteadyNow();
 }
 
 absl::Status Engine::Commit(RoundPlan plan, const Collected& collected, absl::Time opened) {

@@ -21,6 +21,7 @@
 #include "common/model_layout.h"
 #include "common/mutex.h"
 #include "common/tally.h"
+#include "common/workers.h"
 #include "proto/federation.pb.h"
 #include "proto/run.pb.h"
 #include "server/coordinator.h"
@@ -122,6 +123,7 @@ class Engine {
   absl::StatusOr<RoundSpec> DrawRound(const RoundPlan& plan, uint32_t attempt);
   void OpenRound(const RoundPlan& plan, RoundSpec spec) ABSL_LOCKS_EXCLUDED(mu_);
   Coordinator::RoundState AwaitRound() ABSL_LOCKS_EXCLUDED(mu_);
+  void TellCommits();
   absl::Status Commit(RoundPlan plan, const Collected& collected, absl::Time opened);
   absl::Status Finish(const absl::Status& outcome);
   // What one session's order adds to the common part.
@@ -148,6 +150,8 @@ class Engine {
 
   // Touched by the thread in Run() only (and Open before it).
   bool disk_failed_ = false;  // the run is not to blame, and can be resumed
+  bool untold_ = false;       // observers have not heard of the last commit
+  absl::Time told_ = absl::InfinitePast();
   std::unique_ptr<Store> store_;
   std::optional<Script> script_;
 
@@ -171,6 +175,7 @@ class Engine {
   std::atomic<int64_t> reports_told_ = 0;  // when observers last saw reports come, in ns
 
   Mutex fold_mu_;
+  Workers folders_ ABSL_GUARDED_BY(fold_mu_);
   Tally tally_ ABSL_GUARDED_BY(fold_mu_);  // of the open round
 
   mutable Mutex reader_mu_;

@@ -151,7 +151,7 @@ absl::StatusOr<v1::Receipt> Engine::Take(const v1::ReportHeader& header,
   if (!clients.empty()) {
     MutexLock lock(&fold_mu_);
     const absl::Time begun = options_.meter ? absl::Now() : absl::Time();
-    folded = FoldReport(header, payload, weight, max_norm, tally_);
+    folded = FoldReport(header, payload, weight, max_norm, tally_, &folders_);
     if (options_.meter && folded.ok()) {
       options_.meter->Folded(absl::Now() - begun, payload.size());
     }

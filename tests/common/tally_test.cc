@@ -224,5 +224,29 @@ TEST(TallyTest, MergeFlatChecksWhatASumCanBe) {
   EXPECT_EQ(Bits(total), before);
 }
 
+TEST(TallyTest, LongVectorsAreSharedAmongWorkersWithTheSameBits) {
+  TallyShape shape;
+  shape.dimension = 300'001;  // several blocks and a rest
+  shape.vectors = 1;
+  shape.fraction_bits = 4;  // so that many values are halfway between two integers
+  Rng rng(7, 0, 0, Purpose::kTest);
+  std::vector<float> values(shape.dimension);
+  for (float& x : values) x = static_cast<float>(std::ldexp(rng.Below(1 << 14), -6) - 128);
+  Workers workers(3);
+  Tally shared(shape);
+  Tally alone(shape);
+  ASSERT_TRUE(shared.Add<float>(0, 3, {}, values, &workers).ok());
+  ASSERT_TRUE(alone.Add<float>(0, 3, {}, values).ok());
+  EXPECT_EQ(Bits(shared), Bits(alone));
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(shared.flat()[2 + i], std::llrint(std::ldexp(3.0 * double{values[i]}, 4))) << i;
+  }
+  values[values.size() - 7] = std::nanf("");
+  EXPECT_FALSE(shared.Add<float>(0, 3, {}, values, &workers).ok());
+  values[values.size() - 7] = -1e30f;
+  EXPECT_FALSE(shared.Add<float>(0, 3, {}, values, &workers).ok());
+  EXPECT_EQ(Bits(shared), Bits(alone));
+}
+
 }  // namespace
 }  // namespace leeway

@@ -1,7 +1,7 @@
 // Workers: threads that share a loop's turns. Made once, so that a round of a
 // millisecond does not pay for starting threads. One Run at a time.
-#ifndef LEEWAY_CLIENT_WORKERS_H_
-#define LEEWAY_CLIENT_WORKERS_H_
+#ifndef LEEWAY_COMMON_WORKERS_H_
+#define LEEWAY_COMMON_WORKERS_H_
 
 #include <atomic>
 #include <condition_variable>
@@ -82,4 +82,4 @@ class Workers {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_CLIENT_WORKERS_H_
+#endif  // LEEWAY_COMMON_WORKERS_H_

@@ -1,4 +1,4 @@
-#include "client/workers.h"
+#include "common/workers.h"
 
 #include <gtest/gtest.h>
 
