@@ -1,6 +1,8 @@
 #include "common/digest.h"
 
 #include <openssl/evp.h>
+// Inlined: the library is built for any x86-64, and hashes at half the speed.
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <array>
