@@ -18,9 +18,9 @@ std::string Escaped(absl::string_view text, bool path) {
   for (size_t i = 0; i < text.size();) {
     const auto byte = static_cast<unsigned char>(text[i]);
     const size_t length = Utf8SequenceLength(text.substr(i));
-    const bool unsafe = byte < 0x20 || byte == 0x7f || byte == '/' || byte == '\\' || byte == '%' ||
-                        (i == 0 && byte == '.');
-    if (length == 0 || (path && unsafe)) {
+    const bool control = byte < 0x20 || byte == 0x7f;
+    const bool unsafe = byte == '/' || byte == '\\' || byte == '%' || (i == 0 && byte == '.');
+    if (length == 0 || control || (path && unsafe)) {
       absl::StrAppendFormat(&out, "%%%02X", static_cast<unsigned>(byte));
       ++i;
     } else {

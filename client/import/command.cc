@@ -188,7 +188,8 @@ void AddText(CLI::App& parent, int* exit_code) {
   CLI::App* command = AddCommand(
       parent, "text", "Sentences by user: TSV of user_id, creation_date, type, source_id, tokens",
       exit_code, options, ImportText);
-  command->add_option("SOURCE", options->source, "TSV file, plain or .gz")->required();
+  command->add_option("SOURCE", options->source, "TSV file without quoting, plain or .gz")
+      ->required();
   command->add_option("--min-sentences", options->min_sentences, "Leave out users with fewer")
       ->capture_default_str();
   command

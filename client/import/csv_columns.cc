@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/import/client_name.h"
 #include "common/status.h"
 
 namespace leeway {
@@ -15,8 +16,13 @@ namespace {
 
 absl::Status Assign(const std::string& wanted, Role role, const char* option,
                     std::vector<CsvColumn>* columns) {
-  auto found = std::find_if(columns->begin(), columns->end(),
-                            [&](const CsvColumn& column) { return column.name == wanted; });
+  const auto named_so = [&](const CsvColumn& column) { return column.name == wanted; };
+  auto found = std::find_if(columns->begin(), columns->end(), named_so);
+  if (std::count_if(columns->begin(), columns->end(), named_so) > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(option, ": there are several columns ",
+                                                   Printable(wanted),
+                                                   "; give the column's number from 0 instead"));
+  }
   uint32_t index = 0;
   if (found == columns->end() && absl::SimpleAtoi(wanted, &index) && index < columns->size()) {
     found = columns->begin() + index;
@@ -24,8 +30,9 @@ absl::Status Assign(const std::string& wanted, Role role, const char* option,
   if (found == columns->end()) {
     return absl::InvalidArgumentError(absl::StrCat(
         option, ": there is no column ", wanted, "; the columns are ",
-        absl::StrJoin(*columns, ", ",
-                      [](std::string* out, const CsvColumn& column) { *out += column.name; }),
+        absl::StrJoin(
+            *columns, ", ",
+            [](std::string* out, const CsvColumn& column) { *out += Printable(column.name); }),
         " (or their numbers from 0)"));
   }
   if (found->role != Role::kFeature) {
@@ -98,6 +105,12 @@ absl::StatusOr<std::vector<CsvColumn>> AssignRoles(const std::vector<std::string
   }
   for (const std::string& name : options.one_hot) {
     LEEWAY_RETURN_IF_ERROR(Assign(name, Role::kOneHot, "--one-hot", &columns));
+  }
+  if (std::none_of(columns.begin(), columns.end(), [](const CsvColumn& column) {
+        return column.role == Role::kFeature || column.role == Role::kOneHot;
+      })) {
+    return absl::InvalidArgumentError(
+        "no column is left as a feature; use fewer --drop-columns, or check --delimiter");
   }
   return columns;
 }

@@ -58,6 +58,18 @@ class RowScanner {
   bool quoted_ = false;
 };
 
+// The first line tells files that would be misread as a whole.
+absl::Status CheckText(absl::string_view line) {
+  if (absl::StartsWith(line, "\xff\xfe") || absl::StartsWith(line, "\xfe\xff")) {
+    return absl::InvalidArgumentError("is UTF-16; convert it to UTF-8, for example with iconv");
+  }
+  if (line.find('\r') != absl::string_view::npos && line.find('"') == absl::string_view::npos) {
+    return absl::InvalidArgumentError(
+        "lines end with a lone carriage return; convert them, for example with tr '\\r' '\\n'");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<CsvReader> CsvReader::Open(const std::string& path, char delimiter) {
@@ -76,7 +88,10 @@ absl::StatusOr<bool> CsvReader::Next(std::vector<std::string>* cells) {
       return absl::DataLossError(absl::StrCat(Where(), ": a quoted cell does not end"));
     }
     if (!more) return false;
-    if (std::exchange(first_, false)) line = std::string(absl::StripPrefix(line, "\xef\xbb\xbf"));
+    if (std::exchange(first_, false)) {
+      line = std::string(absl::StripPrefix(line, "\xef\xbb\xbf"));
+      LEEWAY_RETURN_IF_ERROR(Annotate(CheckText(line), Where()));
+    }
     if (!inside && absl::StripAsciiWhitespace(line).empty()) continue;
     inside = scanner.Scan(line);
     if (!inside) return true;

@@ -31,6 +31,13 @@ absl::Status Failed(const std::string& path, int error) {
   return absl::UnavailableError(absl::StrCat(path, ": ", std::strerror(error)));
 }
 
+// Where the data came from, for messages: a path or several.
+std::string SourceOf(const Json& description) {
+  const Json source = description.value("source", Json());
+  const Json& first = source.is_array() && !source.empty() ? source.front() : source;
+  return first.is_string() ? first.get<std::string>() : "the data";
+}
+
 // The header of a .npy file of format 1.0, kHeader bytes long.
 std::string NpyHeader(const RowType& row, uint64_t count) {
   std::string descr;
@@ -325,10 +332,13 @@ absl::StatusOr<Json> FederationWriter::Finish(Json description) {
   });
   LEEWAY_ASSIGN_OR_RETURN(const uint64_t dropped, DropSmallClients());
   if (clients_.empty()) {
-    return absl::InvalidArgumentError(
-        dropped > 0 ? absl::StrCat("none of the ", dropped, " clients has ", options_.min_samples,
-                                   " training samples; lower --min-samples")
-                    : absl::StrCat("no client has a training sample", Some(empty_)));
+    return Annotate(
+        absl::InvalidArgumentError(
+            dropped > 0
+                ? absl::StrCat("none of the ", dropped, " clients has ", options_.min_samples,
+                               " training samples; lower --min-samples")
+                : absl::StrCat("no client has a training sample", Some(empty_))),
+        SourceOf(description));
   }
   if (const uint64_t samples = central_.samples[static_cast<size_t>(Part::kTest)]; samples > 0) {
     LEEWAY_RETURN_IF_ERROR(Complete(kEvaluator, central_));

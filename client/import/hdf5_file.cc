@@ -56,6 +56,25 @@ std::string Unpadded(absl::string_view text, H5T_str_t padding) {
   return std::string(text.substr(0, last == absl::string_view::npos ? 0 : last + 1));
 }
 
+// A compression that this HDF5 library cannot undo is no damage.
+absl::Status CheckFilters(hid_t data) {
+  const Hdf5Handle list(H5Dget_create_plist(data), H5Pclose);
+  const int count = list.ok() ? H5Pget_nfilters(list.get()) : 0;
+  for (int i = 0; i < count; ++i) {
+    unsigned flags = 0;
+    size_t values = 0;
+    char name[64] = "";
+    const H5Z_filter_t filter = H5Pget_filter2(list.get(), static_cast<unsigned>(i), &flags,
+                                               &values, nullptr, sizeof name, name, nullptr);
+    if (filter < 0 || H5Zfilter_avail(filter) > 0) continue;
+    H5Eclear2(H5E_DEFAULT);
+    return absl::UnimplementedError(absl::StrCat(
+        "is compressed with the HDF5 filter ", filter, " (", Printable(name),
+        "), for which no plugin is installed; install it, or save the file with gzip"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Hdf5File> Hdf5File::Open(const std::string& path) {
@@ -82,8 +101,10 @@ absl::StatusOr<std::vector<std::string>> Hdf5File::Clients() const {
 absl::StatusOr<Hdf5Handle> Hdf5File::OpenClient(const std::string& client) const {
   // "./": a name that starts with '/' would mean the root.
   Hdf5Handle group(H5Gopen2(examples_.get(), ("./" + client).c_str(), H5P_DEFAULT), H5Gclose);
-  if (!group.ok()) return Corrupt(absl::StrCat(path_, ": client ", Printable(client)));
-  return group;
+  if (group.ok()) return group;
+  return absl::InvalidArgumentError(absl::StrCat(path_, ": client ", Printable(client),
+                                                 ": cannot be opened as a group (", LastError(),
+                                                 "); expected TFF's /examples/<client>/<feature>"));
 }
 
 absl::StatusOr<std::string> Hdf5File::FindFeature(const std::string& client,
@@ -102,12 +123,17 @@ absl::StatusOr<Hdf5File::Feature> Hdf5File::OpenFeature(const std::string& clien
                                                         const std::string& feature) const {
   const std::string where = Where(path_, client, feature);
   LEEWAY_ASSIGN_OR_RETURN(Hdf5Handle group, OpenClient(client));
+  if (H5Lexists(group.get(), feature.c_str(), H5P_DEFAULT) == 0) {
+    return absl::NotFoundError(
+        absl::StrCat(where, ": is not there, though the first client has it"));
+  }
   Feature opened;
   opened.data = Hdf5Handle(H5Dopen2(group.get(), feature.c_str(), H5P_DEFAULT), H5Dclose);
   if (!opened.data.ok()) return Corrupt(where);
   opened.type = Hdf5Handle(H5Dget_type(opened.data.get()), H5Tclose);
   const Hdf5Handle space(H5Dget_space(opened.data.get()), H5Sclose);
   if (!opened.type.ok() || !space.ok()) return Corrupt(where);
+  LEEWAY_RETURN_IF_ERROR(Annotate(CheckFilters(opened.data.get()), where));
   const H5T_class_t type = H5Tget_class(opened.type.get());
   if (type != H5T_FLOAT && type != H5T_INTEGER && type != H5T_STRING) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": holds neither numbers nor strings"));
@@ -157,7 +183,8 @@ absl::StatusOr<Hdf5File::Numbers> Hdf5File::ReadIntegers(const std::string& clie
   LEEWAY_ASSIGN_OR_RETURN(Feature opened, OpenFeature(client, feature));
   const std::string where = Where(path_, client, feature);
   if (opened.kind != Kind::kInteger) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": expected integers"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": expected integers; save them as such"));
   }
   Numbers numbers{std::move(opened.shape), opened.kind, {}, std::vector<int64_t>(opened.values)};
   if (opened.values > 0 && H5Dread(opened.data.get(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL,

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/import/byte_stream.h"
 #include "client/import/client_name.h"
@@ -22,8 +23,13 @@ namespace {
 namespace ondemand = simdjson::ondemand;
 
 absl::Status JsonError(simdjson::error_code code) {
-  return absl::DataLossError(
-      absl::StrCat("bad JSON: ", simdjson::error_message(code), "; is the file complete?"));
+  if (code == simdjson::INCORRECT_TYPE) {
+    return absl::InvalidArgumentError(
+        "holds another kind of value than LEAF files do: {\"users\": [names], \"num_samples\": "
+        "[counts], \"user_data\": {name: {\"x\": [arrays of numbers], \"y\": [numbers]}}}");
+  }
+  return absl::DataLossError(absl::StrCat("bad JSON: ", simdjson::error_message(code),
+                                          "; is the file complete? NaN and Infinity are not JSON"));
 }
 
 #define LEEWAY_JSON_ASSIGN(lhs, expr)                                             \
@@ -51,6 +57,7 @@ class LeafFile {
 
   absl::Status Read(const std::string& path, ondemand::parser* parser) {
     LEEWAY_ASSIGN_OR_RETURN(std::string text, ReadAll(path, simdjson::SIMDJSON_PADDING));
+    if (absl::StartsWith(text, "\xef\xbb\xbf")) text.replace(0, 3, 3, ' ');  // byte-order mark
     ondemand::document document;
     if (auto code = parser->iterate(text.data(), text.size(), text.capacity()).get(document)) {
       return Annotate(JsonError(code), path);
@@ -303,9 +310,7 @@ absl::StatusOr<Json> ImportLeaf(const LeafOptions& options) {
   Json description = {{"kind", "leaf"}, {"source", options.source}};
   description["options"] = {
       {"test", test}, {"min_samples", options.writer.min_samples}, {"tokens", options.vocabulary}};
-  absl::StatusOr<Json> json = writer->Finish(std::move(description));
-  if (!json.ok()) return Annotate(json.status(), options.source);
-  return json;
+  return writer->Finish(std::move(description));
 }
 
 }  // namespace leeway

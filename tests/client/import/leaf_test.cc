@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadLeaf{"Truncated", std::string(kGood).substr(0, 45), "bad JSON"},
         BadLeaf{"NoLastBrace", std::string(kGood).substr(0, sizeof(kGood) - 2), "bad JSON"},
         BadLeaf{"Trailing", std::string(kGood) + "}", "bad JSON"},
-        BadLeaf{"NotJson", "hello", "bad JSON"},
+        BadLeaf{"NotJson", "hello", "holds another kind of value than LEAF files do"},
         BadLeaf{"Nan", R"({"users":["ann"],"user_data":{"ann":{"x":[[NaN]],"y":[0]}}})",
                 "client ann: x of sample 0: bad JSON"},
         BadLeaf{"TruncatedGzip", Gzip(kGood).substr(0, 30), "end too early"},

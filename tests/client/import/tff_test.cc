@@ -9,7 +9,6 @@
 namespace leeway {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -161,8 +160,7 @@ TEST_F(TffTest, DamagedFilesNeverCrash) {
     const absl::StatusOr<Json> json = ImportTff(options);
     if (json.ok()) continue;
     ++failed;
-    EXPECT_THAT(std::string(json.status().message()),
-                AnyOf(HasSubstr("bad.h5"), HasSubstr("no client has a training sample")));
+    EXPECT_THAT(std::string(json.status().message()), HasSubstr("bad.h5"));
     EXPECT_THAT(dir.List(), ElementsAre("bad.h5"));
   }
   EXPECT_GT(failed, 100);
