@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -37,15 +38,22 @@ absl::StatusOr<X509Ptr> CheckedCertificate(const std::string& path, const std::s
   return certificate;
 }
 
+absl::StatusOr<std::string> ReadFlag(absl::string_view flag, const std::string& path) {
+  absl::StatusOr<std::string> text = ReadTextFile(path);
+  if (text.ok()) return text;
+  return absl::InvalidArgumentError(absl::StrCat(text.status().message(), "; give ", flag,
+                                                 " a file that `leeway certs` has made"));
+}
+
 absl::StatusOr<Pem> Load(const TlsFiles& files) {
   if (files.ca.empty() || files.certificate.empty() || files.key.empty()) {
     return absl::InvalidArgumentError(
         "TLS needs --tls-ca, --tls-cert and --tls-key together; make them with `leeway certs`");
   }
   Pem pem;
-  LEEWAY_ASSIGN_OR_RETURN(pem.ca, ReadTextFile(files.ca));
-  LEEWAY_ASSIGN_OR_RETURN(pem.certificate, ReadTextFile(files.certificate));
-  LEEWAY_ASSIGN_OR_RETURN(pem.key, ReadTextFile(files.key));
+  LEEWAY_ASSIGN_OR_RETURN(pem.ca, ReadFlag("--tls-ca", files.ca));
+  LEEWAY_ASSIGN_OR_RETURN(pem.certificate, ReadFlag("--tls-cert", files.certificate));
+  LEEWAY_ASSIGN_OR_RETURN(pem.key, ReadFlag("--tls-key", files.key));
   LEEWAY_ASSIGN_OR_RETURN(const X509Ptr authority, CheckedCertificate(files.ca, pem.ca));
   LEEWAY_ASSIGN_OR_RETURN(const X509Ptr own,
                           CheckedCertificate(files.certificate, pem.certificate));
@@ -88,8 +96,11 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
   std::ostringstream text;
   if (in) text << in.rdbuf();
   if (in && !text.str().empty()) return text.str();
-  return absl::NotFoundError(
-      absl::StrCat("cannot read ", path, ": ", in ? "it is empty" : std::strerror(errno)));
+  std::error_code ignored;
+  const char* why = !in                                            ? std::strerror(errno)
+                    : std::filesystem::is_directory(path, ignored) ? "it is a directory"
+                                                                   : "it is empty";
+  return absl::NotFoundError(absl::StrCat("cannot read ", path, ": ", why));
 }
 
 bool IsLocalAddress(absl::string_view address) {

@@ -162,6 +162,45 @@ class TlsTest(LeewayCase):
         self.assertIsNone(server.poll())
         self.assertIsNone(clients[0].poll())
 
+    def test_files_that_cannot_be_used_are_named(self):
+        pki = self.path("pki")
+        self.certs("client", pki, "client_000")
+        good = self.flags("client_000")
+        other = dict(zip(("--tls-ca", "--tls-cert", "--tls-key"), self.flags("server")[1::2]))
+        os.mkdir(self.path("folder"))
+        os.symlink("circle", self.path("circle"))
+        self.write("empty", "")
+        self.write("text", "not a certificate\n")
+        cut = self.write("cut", self.log("pki/client_000.crt")[:200])
+        cases = [(flag, self.path(name), words) for flag in good[::2] for name, words in
+                 [("missing", "No such file"), ("folder", "directory"), ("empty", "it is empty"),
+                  ("circle", "symbolic links"), ("text", "PEM")]]
+        cases += [("--tls-cert", cut, "PEM"), ("--tls-key", other["--tls-key"], "is not the private key of")]
+        if os.getuid() != 0:  # root reads everything
+            os.chmod(self.write("secret", "x"), 0)
+            cases.append(("--tls-key", self.path("secret"), "Permission denied"))
+        callers = [("leeway-server", "--config", self.config, "--state", self.path("s"), "--clients", 3,
+                    "--listen", "127.0.0.1:0"),
+                   ("leeway-client", "--server", "127.0.0.1:9", os.path.join(self.data, "client_000")),
+                   ("leeway", "health", "127.0.0.1:9")]
+        for flag, file, words in cases:
+            flags = list(good)
+            flags[flags.index(flag) + 1] = file
+            for caller in callers:
+                with self.subTest(f"{caller[0]} {flag} {file}"):
+                    code, text = self.run_program(*caller, *flags, check=False)
+                    self.assertIn(code, (1, 2), text)
+                    self.assertIn(file, text)
+                    self.assertIn(words, text)
+                    self.assertEqual(len(text.splitlines()), 1, text)
+        for caller in callers:
+            code, text = self.run_program(*caller, *good[:4], check=False)
+            self.assertIn(code, (1, 2), text)
+            self.assertIn("--tls-key", text)
+        code, text = self.run_program(*callers[0], *self.flags("server"), "--revoked", self.path("missing"), check=False)
+        self.assertIn(code, (1, 2), text)
+        self.assertIn(self.path("missing"), text)
+
     def test_without_tls_only_this_machine(self):
         common = ["--config", self.config, "--state", self.path("s"), "--clients", 3]
         code, text = self.run_program("leeway-server", *common, "--listen", "0.0.0.0:0",
