@@ -1,11 +1,12 @@
 """The command line as people and shells meet it."""
 
 import os
+import pty
 import re
 import subprocess
 import unittest
 
-from leeway_case import BIN, SOURCE, LeewayCase
+from leeway_case import BIN, SOURCE, TIMEOUT, LeewayCase
 
 PROGRAMS = ("leeway", "leeway-server", "leeway-client")
 
@@ -66,6 +67,46 @@ class CommandLineTest(LeewayCase):
         code, text = self.run_program("leeway", "run", config, "--data", self.folder, check=False)
         self.assertEqual(code, 2)
         self.assertIn("--out", text)
+
+    def on_terminal(self, *words, **variables):
+        """What `leeway` writes to a terminal of its own."""
+        ours, theirs = pty.openpty()
+        env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "TERM")}
+        child = subprocess.Popen([os.path.join(BIN, "leeway"), *words], stdin=theirs, stdout=theirs,
+                                 stderr=theirs, env=dict(env, **variables))
+        self.children.append(child)
+        os.close(theirs)
+        written = b""
+        while True:
+            try:
+                data = os.read(ours, 1 << 16)
+            except OSError:  # EIO: nobody holds the other end any more
+                break
+            if not data:
+                break
+            written += data
+        os.close(ours)
+        self.assertEqual(child.wait(TIMEOUT), 0, written)
+        return written.decode()
+
+    def test_colours_only_on_terminals_that_want_them(self):
+        data = self.synthetic(clients=4, samples=20, dimension=3)
+        config = self.path("c.textproto")
+        self.run_program("leeway", "init", "--data", data, "--out", config)
+        coloured = re.compile(r"\x1b\[[0-9;]*m")
+        run = lambda name, **v: self.on_terminal("run", config, "--data", data, "--out", self.path(name), **v)
+        self.assertRegex(run("colours", TERM="xterm"), coloured)
+        for name, variables in [("none", {"TERM": "xterm", "NO_COLOR": "1"}), ("dumb", {"TERM": "dumb"}),
+                                ("unknown", {})]:
+            self.assertNotRegex(run(name, **variables), coloured, name)
+        # A dumb terminal moves no cursor either, and a pipe or file is no terminal.
+        self.assertNotIn("\x1b", run("still", TERM="dumb"))
+        _, text = self.run_program("leeway", "run", config, "--data", data, "--out", self.path("pipe"),
+                                   env=dict(os.environ, TERM="xterm"))
+        self.assertNotIn("\x1b", text)
+        for words in (["drift"], ["show"], ["show", "--json"]):
+            text = self.on_terminal(*words, self.path("pipe"), TERM="xterm", NO_COLOR="1")
+            self.assertNotIn("\x1b", text, words)
 
     def complete(self, *words):
         """What bash offers after these words."""
