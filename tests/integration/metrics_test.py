@@ -6,10 +6,14 @@ import os
 import re
 import shutil
 import subprocess
+import time
 import unittest
 import urllib.error
 import urllib.parse
 import urllib.request
+
+import numpy as np
+import yaml
 
 from leeway_case import SOURCE, TIMEOUT, LeewayCase
 
@@ -85,11 +89,59 @@ class MetricsTest(LeewayCase):
         self.assertGreater(now['leeway_bytes_total{what="reports"}'], 0)
         started[0].kill()
 
-    def test_prometheus_scrapes_it(self):
-        server, address, url, clients = self.start_run(rounds=100000)
-        self.start("leeway-client", "--server", address, *clients)
-        self.await_sample(url, 'leeway_rounds_total{kind="train"}', 10)
-        target = urllib.parse.urlparse(url).netloc
+    def start_everything(self):
+        """A run that does not end and has all there is to show: two classes, a test part, a refusal."""
+        rng = np.random.default_rng(5)
+        folders = [self.path("data", f"c{i}") for i in range(4)]
+        for folder in folders:
+            os.makedirs(folder)
+            for part in ("train", "test"):
+                x = rng.normal(size=(20, 3))
+                np.save(f"{folder}/{part}_x.npy", x)
+                np.save(f"{folder}/{part}_y.npy", (x[:, 0] > 0).astype(np.int64))
+        config = self.write("all.textproto", """
+model { softmax_regression { classes: 2 } }
+phases { evaluate {} }
+phases { probe { point: INITIAL step_size: 0.01 steps: [1, 5] } }
+phases { train { rounds: 10000000 local { step_size: 0.01 steps: 5 } } }
+""")
+        _, address = self.start_server(config, 4, "run", "--dashboard", "0")
+        address, url = address.split("\n")
+        self.start("leeway-client", "--server", address, *folders)
+        self.await_sample(url + "metrics", 'leeway_rounds_total{kind="train"}', 10)
+        late = self.path("data", "late")
+        shutil.copytree(folders[0], late)
+        code, text = self.run_program("leeway-client", "--server", address, late, check=False)
+        self.assertEqual(code, 1, text)
+        return url + "metrics"
+
+    def expressions(self):
+        """Of the Grafana dashboard, and of the alert rules."""
+        with open(f"{SOURCE}/docs/metrics/grafana.json") as f:
+            panels = json.load(f)["panels"]
+        drawn = [t["expr"].replace("$instance", ".*") for p in panels for t in p["targets"]]
+        with open(f"{SOURCE}/docs/metrics/leeway.rules.yml") as f:
+            rules = yaml.safe_load(f)["groups"][0]["rules"]
+        return drawn, [r["expr"] for r in rules]
+
+    def test_rules_and_dashboard_name_what_is_there(self):
+        done = subprocess.run(["promtool", "check", "rules", f"{SOURCE}/docs/metrics/leeway.rules.yml"],
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        there = samples(get(self.start_everything()))
+        names = {name.split("{")[0] for name in there}
+        drawn, rules = self.expressions()
+        named = set(re.findall(r"leeway_[a-z_]+", " ".join(drawn + rules)))
+        self.assertLessEqual(named, names)
+        self.assertGreater(len(named), 12)
+        for name, value in re.findall(r'(\w+)="([a-z_]+)"', " ".join(rules)):
+            self.assertTrue(any(f'{name}="{value}"' in sample for sample in there), f"{name}={value}")
+        with open(f"{SOURCE}/docs/operations.md") as f:
+            table = set(re.findall(r"`(leeway_[a-z_]+)", f.read()))
+        self.assertEqual(table, {re.sub("_(bucket|sum|count)$", "", n) for n in names if n.startswith("leeway_")})
+
+    def test_prometheus_scrapes_it_and_knows_every_expression(self):
+        target = urllib.parse.urlparse(self.start_everything()).netloc
         file = self.write("prometheus.yml", f"""
 global: {{scrape_interval: 1s}}
 rule_files: ["{SOURCE}/docs/metrics/leeway.rules.yml"]
@@ -106,33 +158,29 @@ scrape_configs:
         while not found:
             self.assertIsNone(prometheus.poll(), self.log("prometheus.log"))
             found = re.search(r"Listening on.*address=(127\.0\.0\.1:\d+)", self.log("prometheus.log"))
-        base = f"http://{found[1]}/api/v1/query?query="
-        value = 0
-        while value < 10:
-            try:
-                answer = json.loads(get(base + urllib.parse.quote('leeway_rounds_total{kind="train"}')))
-            except urllib.error.HTTPError:  # it is still starting
-                continue
-            value = max([float(r["value"][1]) for r in answer["data"]["result"]], default=0)
-        targets = json.loads(get(f"http://{found[1]}/api/v1/targets"))["data"]["activeTargets"]
-        self.assertEqual([(t["health"], t["lastError"]) for t in targets], [("up", "")])
+        api = f"http://{found[1]}/api/v1/"
 
-    def test_rules_and_dashboard_name_what_is_there(self):
-        done = subprocess.run(["promtool", "check", "rules", f"{SOURCE}/docs/metrics/leeway.rules.yml"],
-                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.assertEqual(done.returncode, 0, done.stdout)
-        _, _, url, _ = self.start_run()
-        there = set(re.findall(r"^# TYPE (\S+)", get(url), re.M))
-        with open(f"{SOURCE}/docs/metrics/grafana.json") as f:
-            dashboard = json.load(f)
-        with open(f"{SOURCE}/docs/metrics/leeway.rules.yml") as f:
-            text = f.read() + json.dumps(dashboard["panels"])
-        named = {re.sub("_bucket$", "", n) for n in re.findall(r"leeway_[a-z_]+", text)}
-        # Families without a sample yet are not listed; these appear with the first one.
-        later = {"leeway_rounds_total", "leeway_reports_total", "leeway_refusals_total", "leeway_loss",
-                 "leeway_accuracy", "leeway_average_drift_squared", "leeway_drift_bound"}
-        self.assertLessEqual(named, there | later)
-        self.assertGreater(len(named), 8)
+        def ask(expression):
+            try:
+                return json.loads(get(api + "query?query=" + urllib.parse.quote(expression)))
+            except urllib.error.HTTPError as error:
+                with error:
+                    if error.code != 503:  # it is still starting
+                        self.fail(f"{expression}: {error.read().decode()}")
+                return {"data": {"result": []}}
+
+        drawn, rules = self.expressions()
+        deadline = time.monotonic() + TIMEOUT
+        for expression in drawn:  # each has something to draw, after two scrapes
+            while not ask(expression)["data"]["result"]:
+                self.assertLess(time.monotonic(), deadline, expression)
+                self.assertIsNone(prometheus.poll(), self.log("prometheus.log"))
+                time.sleep(0.1)
+        for expression in rules:
+            self.assertEqual(ask(expression)["status"], "success", expression)
+        self.assertEqual(ask('leeway_run_state{state="failed"} == 1')["data"]["result"], [])
+        targets = json.loads(get(api + "targets"))["data"]["activeTargets"]
+        self.assertEqual([(t["health"], t["lastError"]) for t in targets], [("up", "")])
 
 
 if __name__ == "__main__":
