@@ -1,12 +1,27 @@
 """Files for deployment, as far as they can be checked without the machines they are for."""
 
+import json
 import os
 import re
+import shlex
+import shutil
+import subprocess
 import unittest
 
 import yaml
 
-from leeway_case import SOURCE, LeewayCase
+from docs_test import blocks
+from leeway_case import BIN, SOURCE, TIMEOUT, LeewayCase
+
+
+def dropped(written, read, path=""):
+    """Fields of `written` that are not in `read`."""
+    if isinstance(written, dict):
+        return [x for k, v in written.items()
+                for x in (dropped(v, read[k], f"{path}.{k}") if k in read else [f"{path}.{k}"])]
+    if isinstance(written, list):
+        return [x for i, v in enumerate(written) for x in dropped(v, read[i], f"{path}[{i}]")]
+    return [] if str(written) == str(read) else [f"{path}: {written} became {read}"]
 
 
 class DeployTest(LeewayCase):
@@ -40,6 +55,56 @@ class DeployTest(LeewayCase):
             for container in spec["containers"]:
                 for mount in container["volumeMounts"]:
                     self.assertIn(mount["name"], volumes)
+
+    def kubectl(self, *words, cwd=None):
+        done = subprocess.run(["kubectl", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              cwd=cwd or self.folder, env=dict(os.environ, KUBECONFIG="/dev/null"), timeout=TIMEOUT)
+        return done.stdout, done.stderr
+
+    @unittest.skipIf(shutil.which("kubectl") is None, "kubectl is not installed")
+    def test_kubectl_reads_the_manifests(self):
+        """Its own types, without a cluster: a wrong type is an error, an unknown field is dropped."""
+        file = f"{SOURCE}/docs/deploy/kubernetes.yaml"
+        text, errors = self.kubectl("set", "env", "--local", "-f", file, "A=B", "-o", "json")
+        self.assertNotIn("unable to decode", errors)  # it does complain of those that have no pod
+        decoder, read, at = json.JSONDecoder(), {}, 0
+        while text[at:].strip():
+            at += len(text[at:]) - len(text[at:].lstrip())
+            thing, at = decoder.raw_decode(text, at)
+            read[thing["kind"]] = thing
+        written = {m["kind"]: m for m in self.manifests()}
+        self.assertEqual(set(read), {"StatefulSet", "Job"})
+        for kind, thing in read.items():
+            self.assertEqual(dropped(written[kind], thing), [], kind)
+        # Those without a pod are few enough to be told by hand.
+        self.assertEqual(set(written["Namespace"]), {"apiVersion", "kind", "metadata"})
+        self.assertEqual(set(written["ConfigMap"]), {"apiVersion", "kind", "metadata", "data"})
+        self.assertEqual(set(written["Service"]["spec"]), {"clusterIP", "selector", "ports"})
+        self.assertEqual(set(written["NetworkPolicy"]["spec"]), {"podSelector", "policyTypes", "egress"})
+
+    @unittest.skipIf(shutil.which("kubectl") is None, "kubectl is not installed")
+    def test_secrets_are_made_as_the_page_says(self):
+        page = blocks("docs/deploy.md")
+        subprocess.run(["bash", "-ec", page[0][2]], cwd=self.folder, check=True, stdout=subprocess.DEVNULL,
+                       env=dict(os.environ, PATH=f"{BIN}:/usr/bin:/bin"))
+        body = next(b for mark, text, b in page if text.startswith("tests/integration/deploy_test.py"))
+        made = {}
+        for line in body.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            self.assertEqual(words[0], "kubectl")
+            if "create" in words:
+                text, errors = self.kubectl(*words[1:], "--dry-run=client", "-o", "json")
+                self.assertEqual(errors, "")
+                thing = json.loads(text)
+                made[thing["kind"], thing["metadata"]["name"]] = thing
+        server = made["Secret", "server-tls"]["data"]
+        self.assertEqual(set(server), {"ca.crt", "tls.crt", "tls.key"})
+        clients = made["Secret", "client-tls"]["data"]
+        self.assertEqual(set(clients), {"ca.crt", "client_0.crt", "client_0.key"})
+        # They are the files that the manifests' commands name.
+        commands = str(self.manifests())
+        for name in ("/run/tls/tls.crt", "/run/tls/tls.key", "/run/tls/ca.crt", "/run/tls/client_$JOB_COMPLETION_INDEX.crt"):
+            self.assertIn(name, commands)
 
     def test_manifests_and_units_use_options_that_exist(self):
         names = [f"docs/deploy/{name}" for name in os.listdir(f"{SOURCE}/docs/deploy")]
