@@ -26,20 +26,22 @@ function duration(seconds) {
   return `${(seconds / 3600).toFixed(1)} h`;
 }
 
-// cells: text or numbers; numbers keep their exact value in data-value.
+// cells: text or numbers; numbers keep their exact value in data-value. A head that begins with a
+// space is of numbers, one that ends with a colon of single words, which are not broken.
 function fill(table, heads, rows) {
   const cell = (tag, value, head) => {
     const made = document.createElement(tag);
     const numeric = typeof value === 'number' || value === null;
-    made.textContent = numeric ? number(value) : value;
+    made.textContent = tag === 'th' ? value.replace(':', '').trim() : numeric ? number(value) : value;
     if (numeric && value !== null) made.dataset.value = String(value);
-    if (numeric || (head && head.startsWith(' '))) made.className = 'number';
+    if (numeric || head.startsWith(' ')) made.className = 'number';
+    if (head.endsWith(':')) made.className = 'word';
     if (tag === 'th') made.scope = 'col';
     return made;
   };
   const line = (tag, values) => {
     const made = document.createElement('tr');
-    for (const value of values) made.append(cell(tag, value, tag === 'th' ? value : ''));
+    values.forEach((value, i) => made.append(cell(tag, value, heads[i])));
     return made;
   };
   const head = document.createElement('thead');
@@ -47,6 +49,7 @@ function fill(table, heads, rows) {
   const body = document.createElement('tbody');
   for (const row of rows) body.append(line('td', row));
   find(table).replaceChildren(head, body);
+  find(table).hidden = rows.length === 0;
 }
 
 function take(message) {
@@ -81,6 +84,8 @@ function showProgress() {
   } else if (p.state === 'done') {
     text = `Done: ${p.round} rounds.`;
     part = 1;
+  } else if (p.state === 'failed') {
+    text = `Failed. The last round to tell of is ${p.round}, of phase ${p.phase + 1} of ${latest.phases.length}.`;
   } else {
     const of = p.rounds_in_phase ? ` of ${p.rounds_in_phase}` : '';
     text = `Phase ${p.phase + 1} of ${latest.phases.length}, round ${p.round_in_phase}${of}; ` +
@@ -112,7 +117,7 @@ function showVerdict() {
   }));
   find('evidence-box').hidden = !verdict;
   if (!verdict) return;
-  fill('evidence', [' H', ' loss gap', ' in standard errors', ' |w_H − w*|²', ' ρ²', ' bound', 'verdict'],
+  fill('evidence', [' H', ' loss gap', ' in standard errors', ' |w_H − w*|²', ' ρ²', ' bound', 'verdict:'],
        verdict.evidence.map((e) => [e.h, e.gap, e.gap_in_standard_errors, e.distance_squared,
                                     e.unbiased_drift_squared, e.drift_bound, e.verdict]));
 }
@@ -130,6 +135,8 @@ function showProbes() {
   const index = chosenProbe ?? run.probes.length - 1;
   if (run.probes.length) select.value = String(index);
   const probe = run.probes[index];
+  find('probe-choice').hidden = !probe;
+  find('drift-h-none').hidden = Boolean(probe);
   Charts.driftOverSteps(probe);
   fill('drift-h-table', [' H', ' ρ²', ' 95 % low', ' 95 % high', ' bound', ' older theory'],
        (probe ? probe.steps : []).map((s) => [s.h, s.unbiased_drift_squared, s.interval_low,
@@ -140,6 +147,7 @@ function showRounds() {
   Charts.driftOverRounds(run.rounds);
   Charts.loss(run.rounds);
   const last = run.rounds[run.rounds.length - 1];
+  find('drift-r-none').hidden = Boolean(last);
   say('loss-now', last ? `${number(last.loss)} after ${run.rounds.length} training rounds` : 'No training round yet.');
   if (last) find('loss-now').dataset.value = String(last.loss);
   fill('rounds-table', [' round', ' loss', ' ρ²', ' bound', ' reports', ' seconds'],
@@ -152,9 +160,11 @@ function showEvaluations() {
   const last = run.evaluations[run.evaluations.length - 1];
   let text = 'No evaluation yet.';
   if (last) {
-    text = `loss ${number(last.loss)}`;
-    if (last.test_loss !== null) text += `, test loss ${number(last.test_loss)}`;
-    if (last.accuracy !== null) text += `, accuracy ${(100 * last.accuracy).toFixed(2)} %`;
+    const parts = [];
+    if (last.loss !== null) parts.push(`loss ${number(last.loss)}`);
+    if (last.test_loss !== null) parts.push(`test loss ${number(last.test_loss)}`);
+    if (last.accuracy !== null) parts.push(`accuracy ${(100 * last.accuracy).toFixed(2)} %`);
+    text = parts.length ? `${parts.join(', ')}.` : 'No client has test data.';
   }
   say('accuracy-now', text);
   fill('evaluations-table', [' round', ' loss', ' test loss', ' accuracy', ' test examples'],
@@ -165,19 +175,20 @@ function showClients() {
   const over = !latest.live || latest.progress.state === 'done' || latest.progress.state === 'failed';
   const known = run.clients.filter(Boolean);
   const refused = known.filter((c) => c.refusals > 0 || c.state === 'quarantined');
-  say('clients-text', `${latest.clients_total} clients` +
+  say('clients-text', known.length === 0 ? 'No client has joined yet.' : `${latest.clients_total} clients` +
       (over ? '' : `, ${latest.progress.joined} connected`) + (refused.length ? `, ${refused.length} refused at least once` : '') +
       (known.length < latest.clients_total ? `; the first ${known.length} are listed` : '') + '.');
   // Those with trouble first.
   const order = [...known].sort((a, b) => (b.refusals - a.refusals) ||
       (over ? 0 : (b.state !== 'connected') - (a.state !== 'connected')) || (a.index - b.index));
-  fill('clients', ['client', 'state', ' examples', ' last report, round', ' refusals', 'last reason'],
+  fill('clients', ['client', 'state:', ' examples', ' last report, round', ' refusals', 'last reason'],
        order.slice(0, kRowsShown).map((c) => [c.id, over && c.state !== 'quarantined' ? '–' : c.state, c.examples,
                                               c.last_report || null, c.refusals, c.reason]));
 }
 
 function showEvents() {
-  fill('events', ['time', 'what', 'who', 'text'], run.events.slice(-kRowsShown).reverse().map((e) =>
+  say('events-text', run.events.length ? '' : 'Nothing has happened yet.');
+  fill('events', ['time:', 'what:', 'who', 'text'], run.events.slice(-kRowsShown).reverse().map((e) =>
     [new Date(e.time * 1000).toISOString().slice(0, 19).replace('T', ' '), e.kind, e.subject, e.text]));
 }
 

@@ -56,6 +56,9 @@ const Charts = (() => {
 
   function draw(id, x, y, datasets) {
     const chart = charts.get(id);
+    const empty = datasets.every((set) => set.data.length === 0);
+    document.getElementById(id).parentElement.hidden = empty; // bare axes say nothing
+    if (empty) return;
     if (chart) {
       chart.options = options(x, y);
       chart.data.datasets = datasets;
@@ -85,7 +88,10 @@ const Charts = (() => {
       sets.push(line('95 % interval', at('interval_high'), '--band', {...band, fill: '+1'}));
       sets.push(line('_low', low, '--band', band));
     }
-    draw('drift-h', axis('local steps H', true), axis('squared drift', true), sets);
+    const x = axis('local steps H', true);
+    x.afterBuildTicks = (scale) => { scale.ticks = steps.map((s) => ({value: s.h})); };
+    x.ticks.callback = (value) => value;
+    draw('drift-h', x, axis('squared drift', true), sets);
   }
 
   function driftOverRounds(rounds) {
@@ -107,7 +113,6 @@ const Charts = (() => {
 
   function accuracy(evaluations) {
     const points = evaluations.filter((e) => e.accuracy !== null).map((e) => ({x: e.round, y: 100 * e.accuracy}));
-    document.getElementById('accuracy').parentElement.hidden = points.length === 0;
     draw('accuracy', axis('round of the run', false), axis('accuracy, %', false),
          [line('accuracy on test data', points, '--good', {pointRadius: 3})]);
   }
