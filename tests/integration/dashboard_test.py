@@ -92,6 +92,12 @@ class DashboardTest(LeewayCase):
         server, address, url, folders, _ = self.start_watched()
         browser = self.browse(url)
         browser.wait("document.getElementById('progress-text').textContent === '0 of 6 clients have joined.'")
+        # What is not there yet is said; no bare axes, no heads of empty tables.
+        for name, words in [("drift-h-none", "No probe yet."), ("drift-r-none", "No training round yet."),
+                            ("clients-text", "No client has joined yet."), ("events-text", "Nothing has happened yet.")]:
+            self.assertEqual(browser.evaluate(f"document.getElementById('{name}').innerText"), words)
+        self.assertEqual(browser.evaluate("[...document.querySelectorAll('.chart, #clients, #events')]"
+                                          ".filter((e) => e.offsetParent !== null).length"), 0)
         some = self.join(address, folders[:5])
         browser.wait("document.getElementById('progress-text').textContent === '5 of 6 clients have joined.'")
         some += self.join(address, folders[5:])
@@ -115,10 +121,16 @@ class DashboardTest(LeewayCase):
         self.assert_quiet(browser)
 
     def test_a_page_survives_its_server(self):
-        config = CONFIG.replace("rounds: 30", "rounds: 2000")
+        # One client stands still before its 110th report, and no round ends without it: the
+        # middle of the run lasts as long as we need it.
+        config = CONFIG.replace("rounds: 30", "rounds: 200")
+        config = config.replace("minimum_reports: 1 deadline_seconds: 120", "minimum_reports: 6 deadline_seconds: 1200")
         server, address, url, folders, file = self.start_watched(config=config)
         browser = self.browse(url)
-        clients = self.join(address, folders)
+        held = self.start("leeway-client", "--server", address, "--give-up", TIMEOUT, folders[0],
+                          failpoint="client.before_send:110:stop")
+        clients = [held, *self.join(address, folders[1:])]
+        self.await_stopped(held)
         browser.wait("run.rounds.length > 20")
         server.send_signal(signal.SIGKILL)
         server.wait(TIMEOUT)
@@ -128,8 +140,9 @@ class DashboardTest(LeewayCase):
                    "--listen", address, "--dashboard", url.split("/")[2], log="server2.log")
         # It goes on where it was, without loading the page or the past again.
         browser.wait("document.getElementById('connection').textContent === 'live'")
+        held.send_signal(signal.SIGCONT)
         browser.wait("document.getElementById('state').textContent === 'done'")
-        self.assertGreaterEqual(browser.evaluate("run.rounds.length"), before)
+        self.assertGreater(browser.evaluate("run.rounds.length"), before)
         for client in clients:
             self.assertEqual(client.wait(TIMEOUT), 0)
         self.assertEqual(self.children[-1].wait(TIMEOUT), 0, self.log("server2.log"))
