@@ -63,12 +63,12 @@ void Declare(CLI::App& app, Flags& flags) {
   app.add_flag("--exit-with-stdin", flags.exit_with_stdin,
                "Stop when standard input ends (for programs that start clients)");
   app.footer(
-      "Example:\n"
+      "Examples:\n"
       "  leeway-client --server 127.0.0.1:4760 data/client_00 data/client_01\n"
       "  leeway-client --server 127.0.0.1:4760 data/million/synthetic.json:0-499999\n"
       "  leeway-client --server fl.example.org:4760 --tls-ca ca.crt --tls-cert a.crt --tls-key "
       "a.key data/a\n\n"
-      "Exit code: 0 the run is over, 1 refused or no server, 2 wrong usage or bad data.");
+      "Exit codes: 0 the run is over, 1 refused or no server, 2 wrong usage or bad data.");
 }
 
 int Fail(int code, const absl::Status& status) {

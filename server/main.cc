@@ -70,11 +70,11 @@ void Declare(CLI::App& app, Flags& flags) {
   app.add_flag("--exit-with-stdin", flags.exit_with_stdin,
                "Stop when standard input ends (for programs that start a server)");
   app.footer(
-      "Example:\n"
+      "Examples:\n"
       "  leeway-server --config experiments/paper_synthetic.textproto --state out --clients 2\n"
       "  leeway-client --server 127.0.0.1:4760 data/client_00   # on each client\n"
       "Across machines: give --tls-ca, --tls-cert and --tls-key (see `leeway certs --help`).\n\n"
-      "Exit code: 0 the run is done, 1 it failed, 2 wrong usage, 3 stopped before its end.");
+      "Exit codes: 0 the run is done, 1 it failed, 2 wrong usage, 3 stopped before its end.");
 }
 
 absl::Status WriteAddress(const std::string& path, const std::string& address) {
