@@ -1,12 +1,6 @@
-#!/usr/bin/python3
-"""Rounds and bytes per second of a real server with real client processes that do not train,
-beside the bare gRPC stream of the same run; the server's peak memory; and the paper's problem
-with 100 training processes. Prints a markdown table; --json FILE keeps the numbers.
+"""Runs of a real server with load clients that do not train, and of the paper's problem; used by
+table.py."""
 
-    bench/load.py --bin build/bin [--quick]
-"""
-
-import argparse
 import json
 import os
 import shutil
@@ -15,7 +9,8 @@ import tempfile
 import time
 
 # d = features * classes + classes, a flat float32 model.
-SHAPES = {10**3: (9, 100), 10**6: (999, 1000), 10**7: (9999, 1000)}
+SHAPES = {10**3: (9, 100), 10**6: (999, 1000), 10**7: (9999, 1000), 25 * 10**6: (24999, 1000),
+          625 * 10**6: (624999, 1000)}
 
 CONFIG = """
 model {{ mlp {{ classes: {classes} }} }}
@@ -25,8 +20,10 @@ phases {{ train {{ rounds: {rounds} drift_off: true local {{ step_size: 0.1 step
 
 PAPER = """
 seed: 1
-model { linear_regression {} }
-phases { train { rounds: 300 local { step_size: 0.005 steps: 10 } } }
+model {{ linear_regression {{}} }}
+durability: {durability}
+cohort {{ size: {sample} }}
+phases {{ train {{ rounds: {rounds} local {{ step_size: 0.005 steps: 10 }} }} }}
 """
 
 
@@ -80,65 +77,55 @@ def load(binaries, d, processes, rounds, durability="RELAXED", unix=False):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def paper(binaries, processes):
+def paper(binaries, clients, processes, rounds, sample=0, durability="FULL", keep_mb=1024):
+    """The paper's problem; returns rounds/s after a warm-up, and the processes' peak memory in MB.
+    With sampling, clients are made on the fly, and the warm-up lasts until nearly all that can be
+    kept have been made."""
     folder = tempfile.mkdtemp(prefix="leeway-load-")
+    children = []
     try:
         with open(f"{folder}/c.textproto", "w") as f:
-            f.write(PAPER)
-        subprocess.run([f"{binaries}/leeway", "data", "synthetic", "--out", f"{folder}/data"],
+            f.write(PAPER.format(durability=durability, sample=sample, rounds=rounds))
+        subprocess.run([f"{binaries}/leeway", "data", "synthetic", "--out", f"{folder}/data",
+                        "--clients", str(clients)] + (["--on-the-fly"] if sample else []),
                        check=True, stdout=subprocess.DEVNULL)
-        subprocess.run([f"{binaries}/leeway", "run", f"{folder}/c.textproto", "--data",
-                        f"{folder}/data", "--out", f"{folder}/run", "--processes",
-                        str(processes)], check=True, stdout=subprocess.DEVNULL)
-        records = show(binaries, f"{folder}/run")["rounds"][20:]
-        return len(records) / sum(r["seconds"] for r in records)
+        server = subprocess.Popen(
+            [f"{binaries}/leeway-server", "--config", f"{folder}/c.textproto", "--state",
+             f"{folder}/run", "--clients", str(clients), "--listen", "127.0.0.1:0",
+             "--address-file", f"{folder}/address"], stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
+        address = wait_for(f"{folder}/address", server)
+        share = clients // processes
+        for i in range(processes):
+            if sample:
+                data = [f"{folder}/data/synthetic.json:{i * share}-{(i + 1) * share - 1}"]
+            else:
+                names = sorted(n for n in os.listdir(f"{folder}/data") if n.startswith("client"))
+                data = [f"{folder}/data/{n}" for n in names[i * share:(i + 1) * share]]
+            children.append(subprocess.Popen(
+                [f"{binaries}/leeway-client", "--server", address, "--keep-mb", str(keep_mb), *data],
+                stderr=subprocess.DEVNULL))
+        _, status, usage = os.wait4(server.pid, 0)
+        server.returncode = os.waitstatus_to_exitcode(status)
+        client_peak = 0
+        for child in children:
+            _, _, used = os.wait4(child.pid, 0)
+            child.returncode = 0
+            client_peak += used.ru_maxrss / 1024
+        if server.returncode != 0:
+            raise RuntimeError(f"server ended with {server.returncode}")
+        records = show(binaries, f"{folder}/run")["rounds"]
+        warm = records[len(records) * 3 // 4 if sample else min(20, len(records) // 3):]
+        return {"rounds_per_second": len(warm) / sum(r["seconds"] for r in warm),
+                "server_peak_mb": usage.ru_maxrss / 1024, "clients_peak_mb": client_peak}
     finally:
+        for child in children:
+            if child.returncode is None:
+                child.kill()
+                child.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def bare(binaries, megabytes):
     return float(subprocess.run([f"{binaries}/bare_stream", str(megabytes)], check=True,
                                 capture_output=True, text=True).stdout)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bin", default="build/bin")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds; for a smoke test")
-    parser.add_argument("--json")
-    arguments = parser.parse_args()
-    binaries = arguments.bin
-    scale = 0.1 if arguments.quick else 1
-    streams = [bare(binaries, int(2048 * scale)) for _ in range(3)]
-    stream = sorted(streams)[1]
-    results = {"bare_stream_bytes_per_second": stream, "load": []}
-    print(f"bare gRPC stream, 1 MiB messages, median of 3: {stream / 1e9:.2f} GB/s\n")
-    print("| d | processes | durability | rounds/s | GB/s | of the bare stream | server peak MB |")
-    print("|---|---|---|---|---|---|---|")
-    cases = [(10**3, 2, 3000, "RELAXED"), (10**3, 2, 1000, "FULL"), (10**3, 10, 1500, "RELAXED"),
-             (10**3, 10, 1000, "FULL"), (10**6, 2, 100, "RELAXED"), (10**6, 10, 50, "RELAXED"),
-             (10**6, 10, 50, "FULL"), (10**7, 2, 15, "RELAXED"), (10**7, 10, 8, "RELAXED"),
-             (10**6, 100, 10, "RELAXED")]
-    for d, processes, rounds, durability in cases:
-        r = load(binaries, d, processes, max(5, int(rounds * scale)), durability)
-        results["load"].append(r)
-        print(f"| {d:.0e} | {processes} | {durability} | {r['rounds_per_second']:.1f} | "
-              f"{r['bytes_per_second'] / 1e9:.2f} | {r['bytes_per_second'] / stream:.0%} | "
-              f"{r['server_peak_mb']:.0f} |", flush=True)
-    ten = next(r for r in results["load"] if r["d"] == 10**6 and r["processes"] == 10)
-    hundred = results["load"][-1]
-    growth = hundred["server_peak_mb"] / ten["server_peak_mb"] - 1
-    print(f"\nserver memory from 10 to 100 reporting clients (d = 1e6): {growth:+.1%}")
-    results["memory_growth_10_to_100"] = growth
-    for processes in (100, 1):
-        rate = paper(binaries, processes)
-        results[f"paper_rounds_per_second_{processes}"] = rate
-        print(f"the paper's problem, H = 10, 100 clients in {processes} process(es), "
-              f"durability FULL: {rate:.0f} rounds/s", flush=True)
-    if arguments.json:
-        with open(arguments.json, "w") as f:
-            json.dump(results, f, indent=1)
-
-
-if __name__ == "__main__":
-    main()

@@ -18,7 +18,6 @@ using grpc::ByteBuffer;
 using grpc::CallbackServerContext;
 
 // Two uploads can arrive while a third is being folded.
-constexpr size_t kStagingBuffers = 3;
 constexpr size_t kMemoryQuota = size_t{64} << 20;
 
 template <typename Message>
@@ -251,7 +250,7 @@ using Methods = v1::Federation::WithRawCallbackMethod_Join<
 class FederationService : public Methods {
  public:
   FederationService(Engine& engine, std::unique_ptr<Gate> gate)
-      : engine_(engine), gate_(std::move(gate)), staging_(kStagingBuffers) {}
+      : engine_(engine), gate_(std::move(gate)) {}
 
   grpc::ServerWriteReactor<ByteBuffer>* Join(CallbackServerContext* context,
                                              const ByteBuffer* request) override {

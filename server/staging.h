@@ -1,6 +1,7 @@
-// Staging: memory for uploads that are not complete yet. A fixed number of large
-// buffers bounds the server's memory by model size, not by number of clients; an
-// upload that finds none free waits its turn without having been read.
+// Staging: memory for uploads that are not complete yet. Three buffers, or two where
+// three would take more than 256 MB, bound the server's memory by model size, not by
+// number of clients; an upload that finds none free waits its turn without having
+// been read. One buffer fills while another is folded; a third gains a few percent.
 // Thread-safe.
 #ifndef LEEWAY_SERVER_STAGING_H_
 #define LEEWAY_SERVER_STAGING_H_
@@ -18,19 +19,17 @@ namespace leeway {
 
 class Staging {
  public:
-  explicit Staging(size_t buffers) : free_(buffers) {}
-
-  // A buffer, or null after having put `granted` in the queue: it will be given
+  // A buffer for `bytes`, or null after having put `granted` in the queue: it will be given
   // the next free one, from the thread that returns it. Whoever gets a buffer
   // must return it.
   using Granted = std::function<void(std::unique_ptr<Buffer>)>;
-  std::unique_ptr<Buffer> Take(Granted granted) {
+  std::unique_ptr<Buffer> Take(size_t bytes, Granted granted) {
     MutexLock lock(&mu_);
-    if (free_ == 0) {
+    if (taken_ >= (3 * bytes > kThreeAtMost ? 2 : 3)) {
       waiting_.push_back(std::move(granted));
       return nullptr;
     }
-    --free_;
+    ++taken_;
     if (kept_.empty()) return std::make_unique<Buffer>();
     std::unique_ptr<Buffer> buffer = std::move(kept_.back());
     kept_.pop_back();
@@ -43,7 +42,7 @@ class Staging {
       MutexLock lock(&mu_);
       if (waiting_.empty()) {
         kept_.push_back(std::move(buffer));
-        ++free_;
+        --taken_;
         return;
       }
       granted = std::move(waiting_.front());
@@ -53,8 +52,10 @@ class Staging {
   }
 
  private:
+  static constexpr size_t kThreeAtMost = size_t{256} << 20;
+
   Mutex mu_;
-  size_t free_ ABSL_GUARDED_BY(mu_);
+  int taken_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::unique_ptr<Buffer>> kept_ ABSL_GUARDED_BY(mu_);
   std::deque<Granted> waiting_ ABSL_GUARDED_BY(mu_);
 };

@@ -150,6 +150,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
     {
       MutexLock lock(&mu_);
       buffer = staging_.Take(
+          header_->payload_size(),
           [self = self_](std::unique_ptr<Buffer> later) { self->OnGranted(std::move(later)); });
       waiting_ = !buffer;
       if (waiting_ && cancelled_) FinishOnce(grpc::Status::CANCELLED);
