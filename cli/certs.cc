@@ -18,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "cli/json.h"
 #include "cli/run.h"
 #include "common/status.h"
 #include "server/durable_file.h"
@@ -258,15 +259,48 @@ std::string WhatFor(const Certificate& certificate) {
   return absl::StrJoin(what, ", ");
 }
 
-absl::Status PrintList(const std::string& directory) {
+const char* KindOf(const IssuedCertificate& issued) {
+  return issued.certificate.hosts.empty() ? "client" : "server";
+}
+
+const char* StateOf(const IssuedCertificate& issued) {
+  if (issued.revoked) return "revoked";
+  return absl::Now() > issued.certificate.not_after ? "expired" : "valid";
+}
+
+std::string ListJson(const std::vector<IssuedCertificate>& all) {
+  JsonWriter json;
+  json.BeginArray();
+  for (const IssuedCertificate& issued : all) {
+    const Certificate& c = issued.certificate;
+    json.BeginObject().Field("name", c.name).Field("kind", KindOf(issued));
+    json.Field("state", StateOf(issued));
+    json.Field("expires", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", c.not_after, absl::UTCTimeZone()));
+    json.Key("hosts").BeginArray();
+    for (const std::string& host : c.hosts) json.Value(host);
+    json.EndArray().Key("clients").BeginArray();
+    for (const Grant& grant : c.grants) {  // without a client: any; without examples: no cap
+      json.BeginObject().Key("client");
+      grant.client.empty() ? json.Null() : json.Value(grant.client);
+      json.Key("examples");
+      grant.examples == 0 ? json.Null() : json.Value(grant.examples);
+      json.EndObject();
+    }
+    json.EndArray().Key("observer").Bool(c.observer).EndObject();
+  }
+  return json.EndArray().text();
+}
+
+absl::Status PrintList(const std::string& directory, bool json) {
   LEEWAY_ASSIGN_OR_RETURN(const std::vector<IssuedCertificate> all, ListIssued(directory));
+  if (json) {
+    absl::PrintF("%s\n", ListJson(all));
+    return absl::OkStatus();
+  }
   absl::PrintF("%-20s %-7s %-8s %-20s %s\n", "NAME", "KIND", "STATE", "EXPIRES", "FOR");
   for (const IssuedCertificate& issued : all) {
     const Certificate& c = issued.certificate;
-    absl::PrintF("%-20s %-7s %-8s %-20s %s\n", c.name, c.hosts.empty() ? "client" : "server",
-                 issued.revoked              ? "revoked"
-                 : absl::Now() > c.not_after ? "expired"
-                                             : "valid",
+    absl::PrintF("%-20s %-7s %-8s %-20s %s\n", c.name, KindOf(issued), StateOf(issued),
                  absl::FormatTime("%Y-%m-%d %H:%M UTC", c.not_after, absl::UTCTimeZone()),
                  WhatFor(c));
   }
@@ -362,6 +396,7 @@ struct CertsOptions {
   uint64_t examples = 0;
   bool any = false;
   std::string revoke;
+  bool json = false;
 };
 
 absl::Status IssueClient(CertsOptions& options) {
@@ -453,8 +488,9 @@ CLI::App* AddCertsCommands(CLI::App& app, int* exit_code) {
     command->add_option("--days", options->issue.days, "Days it is valid")->capture_default_str();
     command->add_flag("--renew", options->issue.renew, "Replace the files of this name");
   }
-  add("list", "List all certificates made here, with their expiry",
-      [](CertsOptions& o) { return PrintList(o.directory); });
+  CLI::App* list = add("list", "List all certificates made here, with their expiry",
+                       [](CertsOptions& o) { return PrintList(o.directory, o.json); });
+  list->add_flag("--json", options->json, "For programs");
   CLI::App* revoke = add("revoke", "Revoke the certificates of a name", [](CertsOptions& o) {
     LEEWAY_ASSIGN_OR_RETURN(const size_t count, Revoke(o.directory, o.revoke));
     absl::PrintF("revoked %d certificate(s) of %s in %s\n", count, o.revoke, CrlPath(o.directory));

@@ -13,6 +13,7 @@
 #include "cli/data.h"
 #include "cli/drift.h"
 #include "cli/health.h"
+#include "cli/json.h"
 #include "cli/report.h"
 #include "cli/run.h"
 #include "cli/show.h"
@@ -113,6 +114,7 @@ CLI::App* AddRun(CLI::App& app, RunOptions& options) {
 
 struct VerifyOptions {
   std::string directory;
+  bool json = false;
 };
 
 CLI::App* AddVerify(CLI::App& app, VerifyOptions& options) {
@@ -120,6 +122,7 @@ CLI::App* AddVerify(CLI::App& app, VerifyOptions& options) {
       app.add_subcommand("verify", "Check a run's records: hashes, accepted clients, model chain");
   command->add_option("DIR", options.directory, "The --out or --state directory of the run")
       ->required();
+  command->add_flag("--json", options.json, "For programs: counts and problems");
   command->footer(
       "Examples:\n"
       "  leeway verify runs/paper\n"
@@ -132,6 +135,14 @@ int VerifyCommand(const VerifyOptions& options) {
   if (!result.ok()) {
     UsageError(result.status().message());
     return absl::IsNotFound(result.status()) ? kExitUsage : kExitFailed;
+  }
+  if (options.json) {
+    JsonWriter json;
+    json.BeginObject().Field("rounds", result->rounds).Field("reports", result->reports);
+    json.Field("models", result->models).Key("problems").BeginArray();
+    for (const std::string& problem : result->problems) json.Value(problem);
+    absl::PrintF("%s\n", json.EndArray().EndObject().text());
+    return result->problems.empty() ? kExitOk : kExitFailed;
   }
   for (const std::string& problem : result->problems) {
     absl::FPrintF(stderr, "leeway: %s: %s\n", options.directory, problem);

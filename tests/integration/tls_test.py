@@ -1,5 +1,6 @@
 """Only enrolled clients take part: mutual TLS with the real binaries."""
 
+import json
 import os
 import shutil
 import stat
@@ -221,6 +222,14 @@ class TlsTest(LeewayCase):
         self.assertRegex(text, r"client_000 +client +valid +20\d\d-\d\d-\d\d .*at most 20 examples")
         self.assertRegex(text, r"cluster +client +revoked .* any client")
         self.assertRegex(text, r"server +server +valid .* localhost 127.0.0.1 ::1")
+        _, text = self.certs("list", pki, "--json")
+        listed = {c["name"]: c for c in json.loads(text)}
+        self.assertEqual({n: (c["kind"], c["state"]) for n, c in listed.items()},
+                         {"server": ("server", "valid"), "client_000": ("client", "valid"),
+                          "cluster": ("client", "revoked")})
+        self.assertEqual(listed["client_000"]["clients"], [{"client": "client_000", "examples": 20}])
+        self.assertEqual(listed["cluster"]["clients"], [{"client": None, "examples": None}])
+        self.assertEqual(listed["server"]["hosts"], ["localhost", "127.0.0.1", "::1"])
         code, text = self.certs("revoke", pki, "nobody", check=False)
         self.assertEqual(code, 2)
         self.assertIn("nobody", text)

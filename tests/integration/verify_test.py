@@ -1,5 +1,6 @@
 """`leeway verify` finds what does not follow; a damaged last record is refused by name."""
 
+import json
 import os
 import shutil
 import sqlite3
@@ -45,6 +46,14 @@ class VerifyTest(LeewayCase):
         code, text = self.verify(lambda d: None)
         self.assertEqual(code, 0, text)
         self.assertIn("everything follows", text)
+        _, text = self.run_program("leeway", "verify", self.path("copy"), "--json")
+        counts = json.loads(text)
+        self.assertEqual(counts["problems"], [])
+        self.assertGreater(counts["rounds"], 0)
+        os.remove(self.path("copy", "models", "optimum.safetensors"))
+        code, text = self.run_program("leeway", "verify", self.path("copy"), "--json", check=False)
+        self.assertEqual(code, 1)
+        self.assertIn("optimum.safetensors", json.loads(text)["problems"][0])
 
     def test_what_does_not_follow_is_named(self):
         last = "(SELECT max(round) FROM rounds)"
