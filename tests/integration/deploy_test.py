@@ -125,6 +125,40 @@ class DeployTest(LeewayCase):
         self.run_program("leeway", "run", "--check", self.write("run.textproto", config))
         self.run_program("leeway", "run", "--check", f"{SOURCE}/docker/demo.textproto")
 
+    def test_compose_files_keep_to_what_v1_and_v2_both_know(self):
+        """Keys that are in the Compose Specification and that docker-compose 1.29 understands."""
+        common = {"image", "build", "restart", "depends_on", "user", "volumes", "entrypoint", "command",
+                  "ports", "healthcheck", "networks"}
+        for name in ("compose.yml", "compose.networks.yml"):
+            with open(f"{SOURCE}/docker/{name}") as f:
+                compose = yaml.safe_load(f)
+            top = {k for k in compose if not k.startswith("x-")}
+            self.assertLessEqual(top, {"services", "networks", "volumes"})
+            built = []
+            for service, keys in compose["services"].items():
+                self.assertLessEqual(set(keys), common, service)
+                self.assertLessEqual({c["condition"] for c in keys.get("depends_on", {}).values()},
+                                     {"service_started", "service_healthy", "service_completed_successfully"})
+                self.assertLessEqual(set(keys.get("healthcheck", {})), {"test", "interval", "timeout", "retries"})
+                built += [service] if "build" in keys else []
+            # One service builds what all run, and all others wait for it: nobody looks for it in a registry.
+            if name == "compose.yml":
+                self.assertEqual(built, ["not-run-before"])
+                before = {s: set(k.get("depends_on", {})) for s, k in compose["services"].items()}
+                for service in before:
+                    first = service
+                    while before[first]:
+                        first = sorted(before[first])[0]
+                    self.assertEqual(first, "not-run-before")
+
+    @unittest.skipIf(shutil.which("docker-compose") is None, "docker-compose is not installed")
+    def test_docker_compose_reads_them(self):
+        both = ["-f", f"{SOURCE}/docker/compose.yml", "-f", f"{SOURCE}/docker/compose.networks.yml"]
+        for files in (both[:2], both):
+            done = subprocess.run(["docker-compose", *files, "config", "-q"], text=True, timeout=TIMEOUT,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.folder)
+            self.assertEqual((done.returncode, done.stdout), (0, ""))
+
     def test_compose_gives_each_client_only_its_own(self):
         with open(f"{SOURCE}/docker/compose.yml") as f:
             compose = yaml.safe_load(f)
