@@ -1,6 +1,7 @@
-// What gRPC itself allows here: one process sends 1 MiB messages to another over
-// loopback as fast as it can, nothing else. Prints bytes per second.
-// Usage: bare_stream MEGABYTES
+// What gRPC itself allows here: one process sends messages, of 1 MiB unless told
+// otherwise, to another over loopback as fast as it can, nothing else. Prints bytes
+// per second.
+// Usage: bare_stream MEGABYTES [KILOBYTES_A_MESSAGE]
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 #include <sys/wait.h>
@@ -37,15 +38,15 @@ class Service : public grpc::CallbackGenericService {
 };
 
 // A process of its own, as clients are.
-int Send(int port, size_t megabytes) {
+int Send(int port, size_t megabytes, size_t bytes) {
   grpc::ChannelArguments arguments;
   const auto channel = grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(port),
                                                  grpc::InsecureChannelCredentials(), arguments);
-  const grpc::Slice slice(std::string(size_t{1} << 20, 'x'));
+  const grpc::Slice slice(std::string(bytes, 'x'));
   const grpc::ByteBuffer message(&slice, 1);
   const auto send = [&](size_t n) {
     RawStream stream(channel, "/bare/Stream");
-    for (size_t i = 0; i < n; ++i) stream.Write(message);
+    for (size_t sent = 0; sent < n << 20; sent += bytes) stream.Write(message);
     stream.WritesDone();
     grpc::ByteBuffer answer;
     stream.Read(answer);
@@ -58,14 +59,14 @@ int Send(int port, size_t megabytes) {
   return 0;
 }
 
-int Main(size_t megabytes) {
+int Main(size_t megabytes, size_t bytes) {
   int ports[2];
   if (pipe(ports) != 0) return 1;
   const pid_t child = fork();  // before gRPC has started any thread
   if (child == 0) {
     int port = 0;
     if (read(ports[0], &port, sizeof port) != sizeof port) _exit(1);
-    const int code = Send(port, megabytes);
+    const int code = Send(port, megabytes, bytes);
     std::fflush(stdout);
     _exit(code);
   }
@@ -73,6 +74,7 @@ int Main(size_t megabytes) {
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.SetMaxReceiveMessageSize(-1);
   builder.RegisterCallbackGenericService(&service);
   const auto server = builder.BuildAndStart();
   if (write(ports[1], &port, sizeof port) != sizeof port) return 1;
@@ -86,5 +88,8 @@ int Main(size_t megabytes) {
 }  // namespace leeway
 
 int main(int argc, char** argv) {
-  return leeway::Main(argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 2048);
+  const auto number = [&](int i, size_t otherwise) {
+    return argc > i ? std::strtoull(argv[i], nullptr, 10) : otherwise;
+  };
+  return leeway::Main(number(1, 2048), number(2, 1024) << 10);
 }
