@@ -128,6 +128,14 @@ void Coordinator::Freeze() {
   holder_.clear();
 }
 
+std::vector<std::string> Coordinator::GoneAfter(absl::Time since) const {
+  std::vector<std::string> gone;
+  for (size_t i = 0; i < places_.size(); ++i) {
+    if (places_[i].session == 0 && places_[i].gone_since > since) gone.push_back(roster_[i].id);
+  }
+  return gone;
+}
+
 std::vector<Enrolment> Coordinator::gathered() const {
   std::vector<Enrolment> all;
   for (const auto& [id, session] : sessions_) {

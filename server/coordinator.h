@@ -93,6 +93,8 @@ class Coordinator {
   uint32_t population() const { return population_; }
   // A roster client's process is connected.
   bool connected(ClientIndex client) const { return places_[client].session != 0; }
+  // Roster clients that are not connected and, as far as we know, were after `since`.
+  std::vector<std::string> GoneAfter(absl::Time since) const;
   // Clients that have joined so far; before Freeze, in no order.
   std::vector<Enrolment> gathered() const;
   // Takes a client of the roster out of all rounds to come. False if it was out.

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -143,6 +144,9 @@ class Engine {
   absl::Status FlushEvents() ABSL_LOCKS_EXCLUDED(mu_);
   void NotifyObservers() ABSL_LOCKS_EXCLUDED(mu_, observers_mu_);
   void CloseSessions(bool finished, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+  // Clients whose connection broke just before the end come back to hear of it.
+  void AwaitStragglers() ABSL_LOCKS_EXCLUDED(mu_);
+  v1::Order Farewell() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant after Open.
   const Options options_;
@@ -171,6 +175,8 @@ class Engine {
   std::map<std::string, uint32_t> blamed_ ABSL_GUARDED_BY(mu_);    // refused reports, by client
   std::map<std::string, uint64_t> refusals_ ABSL_GUARDED_BY(mu_);  // by reason
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;         // the run is over,
+  std::set<std::string> untold_ ABSL_GUARDED_BY(mu_);  // and these do not know it
 
   std::atomic<int64_t> reports_told_ = 0;  // when observers last saw reports come, in ns
 

@@ -28,6 +28,13 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
   {
     MutexLock lock(&mu_);
     if (stopping_) return absl::UnavailableError("the run is over or the server is stopping");
+    if (finished_) {
+      sink->Send(grpc::Slice(), Farewell());
+      sink->Close(absl::OkStatus());
+      for (const v1::HostedClient& c : request.clients()) untold_.erase(c.id());
+      changed_.SignalAll();
+      return next_session_++;
+    }
     LEEWAY_ASSIGN_OR_RETURN(ModelLayout layout,
                             LayoutOf(options_.config.model(), request.schema()));
     if (schema_ &&
@@ -74,7 +81,8 @@ void Engine::Leave(SessionId session) {
     if (sinks_.erase(session) == 0) return;
     coordinator_->Leave(session, SteadyNow());
     progress_.set_joined(coordinator_->joined());
-    if (!stopping_) AddEvent("left", absl::StrCat("session ", session), "its stream ended");
+    if (!stopping_ && !finished_)
+      AddEvent("left", absl::StrCat("session ", session), "its stream ended");
     changed_.SignalAll();
   }
   NotifyObservers();

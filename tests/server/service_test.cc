@@ -139,6 +139,27 @@ TEST_F(ServiceTest, TwoClientsFinishTheRun) {
   EXPECT_TRUE(observer->Finish().ok());
 }
 
+TEST_F(ServiceTest, AClientThatWasAwayAtTheEndHearsOfItWhenItComesBack) {
+  auto a = Join(Hosting("a", 1));
+  auto b = Join(Hosting("b", 2));
+  for (int round = 1; round <= 2; ++round) {
+    ASSERT_TRUE(a->Next());
+    ASSERT_TRUE(b->Next());
+    EXPECT_TRUE(Submit(Answer(a->order, "a")).ok());
+    if (round == 2) {
+      a->context.TryCancel();
+      while (engine_->Clients(1)[0].connected) std::this_thread::yield();
+    }
+    EXPECT_TRUE(Submit(Answer(b->order, "b")).ok());
+  }
+  ASSERT_TRUE(b->Next());
+  EXPECT_TRUE(b->order.finished());
+  a = Join(Hosting("a", 1));
+  ASSERT_TRUE(a->Next());
+  EXPECT_TRUE(a->order.finished());
+  EXPECT_TRUE(a->orders->Finish().ok());
+}
+
 TEST_F(ServiceTest, RefusalsHaveTheirStatusAndTheHonestReportStillCounts) {
   auto a = Join(Hosting("a", 1));
   auto b = Join(Hosting("b", 2));
