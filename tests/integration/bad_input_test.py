@@ -3,7 +3,6 @@
 import os
 import shutil
 import socket
-import time
 import unittest
 
 import numpy as np
@@ -116,10 +115,7 @@ class BadInputTest(LeewayCase):
         honest = [self.start("leeway-client", "--server", address,
                              os.path.join(self.data, f"client_00{i}")) for i in range(3)]
         # Once three have joined, the roster is still open: the newcomer is judged by its data.
-        deadline = time.monotonic() + TIMEOUT
-        while self.log("server.log").count(" joined") < 3:
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
+        self.await_text("server.log", " joined", count=3)
         code, text = self.run_program("leeway-client", "--server", address,
                                       os.path.join(wide, "client_000"), check=False)
         self.assertNotEqual(code, 0)

@@ -9,7 +9,7 @@ import tempfile
 import time
 
 BROWSER = shutil.which("chromium")
-TIMEOUT = 120  # ends a hung test; measures nothing
+TIMEOUT = 300  # ends a hung test; measures nothing
 
 
 class Browser:
@@ -38,6 +38,7 @@ class Browser:
         self.number = 0
         self.session = None
         self.messages = []  # of the console, and exceptions
+        self.loaded = False
         targets = self.call("Target.getTargets")["targetInfos"]
         page = next(t for t in targets if t["type"] == "page")
         self.session = self.call("Target.attachToTarget", targetId=page["targetId"],
@@ -68,6 +69,8 @@ class Browser:
         if event.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded",
                                    "Page.javascriptDialogOpening"):
             self.messages.append(event["params"])
+        # It may come before the answer to the command that caused it.
+        self.loaded |= event.get("method") == "Page.loadEventFired"
 
     def read(self):
         while b"\0" not in self.buffer:
@@ -79,9 +82,10 @@ class Browser:
         return json.loads(message)
 
     def open(self, url):
+        self.loaded = False
         self.call("Page.navigate", url=url)
-        while self.read().get("method") != "Page.loadEventFired":
-            pass
+        while not self.loaded:
+            self.note(self.read())
 
     def evaluate(self, script):
         result = self.call("Runtime.evaluate", expression=script, returnByValue=True,

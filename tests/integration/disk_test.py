@@ -45,10 +45,12 @@ class DiskTest(LeewayCase):
         if os.path.exists(address):
             with open(address) as f:
                 where = f.read().strip()
-            clients = [self.start("leeway-client", "--server", where, "--give-up", 5,
+            clients = [self.start("leeway-client", "--server", where, "--give-up", TIMEOUT,
                                   os.path.join(self.data, f"client_00{i}")) for i in range(2)]
         code = server.wait(TIMEOUT)
         for client in clients:
+            if code != 0:  # they would wait for the next server
+                client.kill()
             client.wait(TIMEOUT)
         return code
 

@@ -34,25 +34,14 @@ class FailpointsTest(LeewayCase):
                          for r in self.show("calm")["rounds"]]
 
     def serve(self, state, address, failpoint):
-        os.environ.pop("LEEWAY_FAILPOINT", None)
-        if failpoint:
-            os.environ["LEEWAY_FAILPOINT"] = failpoint
-        try:
-            return self.start("leeway-server", "--config", self.config, "--state",
-                              self.path(state), "--clients", 4, "--listen", address,
-                              "--address-file", self.path(state + ".address"),
-                              log=f"{state}-{bool(failpoint)}.log")
-        finally:
-            os.environ.pop("LEEWAY_FAILPOINT", None)
+        return self.start("leeway-server", "--config", self.config, "--state", self.path(state),
+                          "--clients", 4, "--listen", address, "--address-file",
+                          self.path(state + ".address"), log=f"{state}-{bool(failpoint)}.log",
+                          failpoint=failpoint)
 
     def client(self, address, index, failpoint=None):
-        if failpoint:
-            os.environ["LEEWAY_FAILPOINT"] = failpoint
-        try:
-            return self.start("leeway-client", "--server", address, "--give-up", 10,
-                              os.path.join(self.data, f"client_{index:03}"))
-        finally:
-            os.environ.pop("LEEWAY_FAILPOINT", None)
+        return self.start("leeway-client", "--server", address, "--give-up", 60,
+                          os.path.join(self.data, f"client_{index:03}"), failpoint=failpoint)
 
     def check(self, state):
         rounds = self.show(state)["rounds"]
@@ -73,7 +62,6 @@ class FailpointsTest(LeewayCase):
                     clients = [self.client(address, i) for i in range(4)]
                     self.assertEqual(server.wait(TIMEOUT), -signal.SIGKILL)
                     server = self.serve(state, address, None)
-                    # A run that was already done when the server died has no clients to wait for.
                     self.assertEqual(server.wait(TIMEOUT), 0)
                     for client in clients:
                         client.wait(TIMEOUT)
@@ -88,6 +76,8 @@ class FailpointsTest(LeewayCase):
                     clients = [self.client(address, i) for i in range(1, 4)]
                     dying = self.client(address, 0, f"{name}:{self.count(name, repeat)}")
                     self.assertEqual(dying.wait(TIMEOUT), -signal.SIGKILL)
+                    # A second process with the same client is turned away while the first lives.
+                    self.await_text("server.log", "left session")
                     clients.append(self.client(address, 0))
                     self.assertEqual(server.wait(TIMEOUT), 0)
                     for client in clients:

@@ -104,7 +104,14 @@ class LeewayCase(unittest.TestCase):
         with open(path) as f:
             return f.read().strip()
 
-    def start_server(self, config, clients, state="run", *more):
+    def await_text(self, log, text, count=1):
+        """Waits until a log says something, `count` times."""
+        deadline = time.monotonic() + TIMEOUT
+        while self.log(log).count(text) < count:
+            self.assertLess(time.monotonic(), deadline, f"{log} never said '{text}'")
+            time.sleep(0.01)
+
+    def start_server(self, config, clients, state="run", *more, failpoint=None):
         """A server on a free port; returns (process, address)."""
         address_file = self.path(state + ".address")
         if os.path.exists(address_file):
@@ -112,6 +119,7 @@ class LeewayCase(unittest.TestCase):
         server = self.start(
             "leeway-server", "--config", config, "--state", self.path(state), "--clients", clients,
             "--listen", "127.0.0.1:0", "--address-file", address_file, *more, log="server.log",
+            failpoint=failpoint,
         )
         return server, self.await_file(address_file, server)
 

@@ -5,7 +5,6 @@ import os
 import shutil
 import stat
 import subprocess
-import time
 import unittest
 
 from leeway_case import TIMEOUT, LeewayCase
@@ -53,12 +52,6 @@ class TlsTest(LeewayCase):
     def assert_no_handshake(self, address, *more):
         greeting, text = self.s_client(address, *more)
         self.assertEqual(greeting, b"", text)
-
-    def await_log(self, text):
-        deadline = time.monotonic() + TIMEOUT
-        while text not in self.log("server.log"):
-            self.assertLess(time.monotonic(), deadline, self.log("server.log"))
-            time.sleep(0.02)
 
     def test_leeway_run_with_tls_gives_the_same_bits(self):
         self.federate(self.config, self.data, "plain", processes=3)
@@ -156,7 +149,7 @@ class TlsTest(LeewayCase):
         clients = [self.start("leeway-client", "--server", address, *self.flags(f"client_00{i}"),
                               os.path.join(self.data, f"client_00{i}"), log=f"client{i}.log")
                    for i in range(3)]
-        self.await_log("client(s), first")
+        self.await_text("server.log", "client(s), first")
         self.certs("revoke", pki, "client_001")
         self.assertEqual(clients[1].wait(TIMEOUT), 1)
         self.assertIn("'client_001' has been revoked", self.log("client1.log"))

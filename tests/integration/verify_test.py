@@ -3,11 +3,11 @@
 import json
 import os
 import shutil
+import signal
 import sqlite3
-import time
 import unittest
 
-from leeway_case import LeewayCase
+from leeway_case import TIMEOUT, LeewayCase
 
 CONFIG = """
 seed: 4
@@ -101,18 +101,13 @@ class VerifyTest(LeewayCase):
         config = self.write("c.textproto", CONFIG)
         for cut in (0.3, 0.6, 0.95):
             name = f"torn{cut}"
-            server, address = self.start_server(config, 5, name)
-            clients = [self.start("leeway-client", "--server", address,
-                                  *[os.path.join(self.data, f"client_00{i}") for i in range(5)])]
+            server, address = self.start_server(config, 5, name, failpoint="commit.after_commit:12")
+            client = self.start("leeway-client", "--server", address,
+                                *[os.path.join(self.data, f"client_00{i}") for i in range(5)])
+            self.assertEqual(server.wait(TIMEOUT), -signal.SIGKILL)
+            client.kill()
             wal = self.path(name, "run.db-wal")
-            while server.poll() is None and not (
-                    os.path.exists(wal) and os.path.getsize(wal) > 300_000):
-                time.sleep(0.005)
-            server.kill()
-            server.wait()
-            clients[0].kill()
-            if os.path.exists(wal):
-                os.truncate(wal, int(os.path.getsize(wal) * cut))
+            os.truncate(wal, int(os.path.getsize(wal) * cut))
             code, text = self.federate(config, self.data, name, processes=2)
             self.assertEqual([r["model_sha256"] for r in self.show(name)["rounds"]], expected)
             self.run_program("leeway", "verify", self.path(name))
