@@ -66,12 +66,13 @@ absl::Status Identity::MayReport(const v1::ReportHeader& header) const {
 Visit& Visit::operator=(Visit&& other) noexcept {
   std::swap(gate_, other.gate_);
   std::swap(key_, other.key_);
+  std::swap(peer_, other.peer_);
   std::swap(identity_, other.identity_);
   return *this;
 }
 
 Visit::~Visit() {
-  if (gate_ != nullptr) gate_->Exit(key_);
+  if (gate_ != nullptr) gate_->Exit(key_, peer_);
 }
 
 absl::Status Visit::StillWelcome() const {
@@ -134,7 +135,8 @@ absl::Status Gate::Check(const Identity& identity) {
 }
 
 absl::StatusOr<Visit> Gate::Enter(const grpc::ServerContextBase& context) {
-  std::string key = context.peer();
+  std::string peer = context.peer();
+  std::string key = peer;
   std::shared_ptr<const Identity> identity;
   if (certificates_) {
     const std::vector<grpc::string_ref> pems =
@@ -158,22 +160,33 @@ absl::StatusOr<Visit> Gate::Enter(const grpc::ServerContextBase& context) {
   } else {
     identity = std::make_shared<Identity>(key);
   }
-  int& calls = calls_[key];
-  if (calls >= kCallsPerCaller) {
+  Calls& calls = calls_[key];
+  if (calls.all >= kCallsPerCaller) {
     return WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                          identity->name(), " has ", calls,
+                          identity->name(), " has ", calls.all,
                           " calls under way, more than a client needs; end some, or use one "
                           "certificate per process")),
                       "too_many_calls");
   }
-  ++calls;
-  return Visit(this, std::move(key), std::move(identity));
+  if (calls.by_connection.size() >= kConnectionsPerCaller && calls.by_connection.count(peer) == 0) {
+    return WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                          identity->name(), " calls from ", calls.by_connection.size(),
+                          " connections, more than a client needs; close some, or use one "
+                          "certificate per process")),
+                      "too_many_connections");
+  }
+  ++calls.all;
+  ++calls.by_connection[peer];
+  return Visit(this, std::move(key), std::move(peer), std::move(identity));
 }
 
-void Gate::Exit(const std::string& key) {
+void Gate::Exit(const std::string& key, const std::string& peer) {
   MutexLock lock(&mu_);
   const auto found = calls_.find(key);
-  if (found != calls_.end() && --found->second == 0) calls_.erase(found);
+  if (found == calls_.end()) return;
+  Calls& calls = found->second;
+  if (--calls.by_connection[peer] == 0) calls.by_connection.erase(peer);
+  if (--calls.all == 0) calls_.erase(found);
 }
 
 }  // namespace leeway

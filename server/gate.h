@@ -1,5 +1,6 @@
 // Gate: who is calling, decided once per call from the connection's certificate
-// and before anything is read; and how many calls one caller may have at a time.
+// and before anything is read; and how many calls and connections one caller may
+// have at a time.
 // Thread-safe.
 #ifndef LEEWAY_SERVER_GATE_H_
 #define LEEWAY_SERVER_GATE_H_
@@ -55,8 +56,8 @@ class Gate;
 class Visit {
  public:
   Visit() = default;
-  Visit(Gate* gate, std::string key, std::shared_ptr<const Identity> identity)
-      : gate_(gate), key_(std::move(key)), identity_(std::move(identity)) {}
+  Visit(Gate* gate, std::string key, std::string peer, std::shared_ptr<const Identity> identity)
+      : gate_(gate), key_(std::move(key)), peer_(std::move(peer)), identity_(std::move(identity)) {}
   Visit(Visit&& other) noexcept { *this = std::move(other); }
   Visit& operator=(Visit&& other) noexcept;
   ~Visit();
@@ -68,6 +69,7 @@ class Visit {
  private:
   Gate* gate_ = nullptr;
   std::string key_;
+  std::string peer_;
   std::shared_ptr<const Identity> identity_;
 };
 
@@ -75,6 +77,9 @@ class Gate {
  public:
   // Calls that one certificate (without TLS: one connection) may have at a time.
   static constexpr int kCallsPerCaller = 64;
+  // Connections with calls that one certificate may have at a time. A process has
+  // one; there is room for observers and for those that are dead and not yet missed.
+  static constexpr size_t kConnectionsPerCaller = 16;
 
   // Without TLS.
   Gate() = default;
@@ -83,14 +88,19 @@ class Gate {
                                                                 const std::string& revoked);
 
   // Unauthenticated without a certificate or with a revoked one;
-  // ResourceExhausted with too many calls.
+  // ResourceExhausted with too many calls or connections.
   absl::StatusOr<Visit> Enter(const grpc::ServerContextBase& context) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   friend class Visit;
   absl::Status Check(const Identity& identity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RefreshRevoked(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Exit(const std::string& key) ABSL_LOCKS_EXCLUDED(mu_);
+  void Exit(const std::string& key, const std::string& peer) ABSL_LOCKS_EXCLUDED(mu_);
+
+  struct Calls {
+    int all = 0;
+    absl::flat_hash_map<std::string, int> by_connection;
+  };
 
   // Constant after construction.
   bool certificates_ = false;
@@ -98,7 +108,7 @@ class Gate {
   std::string revoked_file_;
 
   Mutex mu_;
-  absl::flat_hash_map<std::string, int> calls_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::string, Calls> calls_ ABSL_GUARDED_BY(mu_);  // by caller
   // By certificate, so that each is taken apart once.
   absl::flat_hash_map<std::string, std::shared_ptr<const Identity>> known_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> revoked_ ABSL_GUARDED_BY(mu_);

@@ -97,12 +97,13 @@ std::string BoundAddress(const std::string& listen, int port) {
 
 std::unique_ptr<grpc::Server> StartServer(
     const std::string& listen, const std::shared_ptr<grpc::ServerCredentials>& credentials,
-    grpc::Service& service, int& port) {
+    grpc::Service& service, grpc::CallbackGenericService& others, int& port) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   builder.AddListeningPort(listen, credentials, &port);
   builder.RegisterService(&service);
+  builder.RegisterCallbackGenericService(&others);
   LimitResources(builder);
   return builder.BuildAndStart();
 }
@@ -152,9 +153,10 @@ absl::Status Serve(const Flags& flags) {
   LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
                           Engine::Open({config, flags.state, LogEvent, metrics.get()}));
   const std::unique_ptr<grpc::Service> service = MakeService(*engine, std::move(gate));
+  const std::unique_ptr<grpc::CallbackGenericService> others = MakeUnknownMethods(*engine);
   int port = 0;
   const std::unique_ptr<grpc::Server> server =
-      StartServer(flags.listen, credentials, *service, port);
+      StartServer(flags.listen, credentials, *service, *others, port);
   if (server == nullptr) {
     return absl::UnavailableError(absl::StrCat(
         "cannot listen on ", flags.listen,

@@ -301,6 +301,25 @@ class FederationService : public Methods {
   Staging staging_;
 };
 
+class UnknownMethods : public grpc::CallbackGenericService {
+ public:
+  explicit UnknownMethods(Engine& engine) : engine_(engine) {}
+
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    const absl::Status status = WithReason(
+        absl::UnimplementedError(absl::StrCat(
+            "method ", context->method(),
+            " does not exist; use a client of this server's version or proto/federation.proto")),
+        "unknown_method");
+    engine_.CountRefusal(status);
+    return new Refusal<grpc::ServerGenericBidiReactor>(status);
+  }
+
+ private:
+  Engine& engine_;
+};
+
 }  // namespace
 
 void LimitResources(grpc::ServerBuilder& builder) {
@@ -323,6 +342,10 @@ void LimitResources(grpc::ServerBuilder& builder) {
 
 std::unique_ptr<grpc::Service> MakeService(Engine& engine, std::unique_ptr<Gate> gate) {
   return std::make_unique<FederationService>(engine, std::move(gate));
+}
+
+std::unique_ptr<grpc::CallbackGenericService> MakeUnknownMethods(Engine& engine) {
+  return std::make_unique<UnknownMethods>(engine);
 }
 
 }  // namespace leeway

@@ -3,6 +3,7 @@
 #ifndef LEEWAY_SERVER_SERVICE_H_
 #define LEEWAY_SERVER_SERVICE_H_
 
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/server_builder.h>
 
@@ -21,6 +22,10 @@ void LimitResources(grpc::ServerBuilder& builder);
 // `engine` must outlive the service. The gate decides who may call.
 std::unique_ptr<grpc::Service> MakeService(Engine& engine,
                                            std::unique_ptr<Gate> gate = std::make_unique<Gate>());
+
+// Refuses and counts calls of methods that do not exist. Like the service, it must
+// outlive the server, and the engine it.
+std::unique_ptr<grpc::CallbackGenericService> MakeUnknownMethods(Engine& engine);
 
 }  // namespace leeway
 
