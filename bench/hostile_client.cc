@@ -1,5 +1,5 @@
-// A client that means harm: connections that each send one report of many bytes, as
-// fast as the server takes them. Prints how the server ended each.
+// A client that means harm: connections that each send a report of many bytes, or
+// several, as fast as the server takes them. Prints how the server ended them.
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
@@ -13,14 +13,17 @@
 
 namespace {
 
-// The status that the server answers one upload with.
-grpc::StatusCode Attack(const std::string& server, size_t bytes, int number) {
+std::shared_ptr<grpc::Channel> Connect(const std::string& server, int number) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
   arguments.SetInt("leeway.hostile", number);
   arguments.SetMaxSendMessageSize(-1);
-  grpc::GenericStub stub(
-      grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments));
+  return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
+}
+
+// The status that the server answers one upload with.
+grpc::StatusCode Attack(const std::shared_ptr<grpc::Channel>& channel, size_t bytes) {
+  grpc::GenericStub stub(channel);
   // One megabyte of memory, sent again and again.
   const grpc::Slice slice(std::string(size_t{1} << 20, 'x'));
   const std::vector<grpc::Slice> slices(bytes >> 20, slice);
@@ -48,10 +51,11 @@ grpc::StatusCode Attack(const std::string& server, size_t bytes, int number) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: hostile_client SERVER CONNECTIONS MEBIBYTES\n");
+  if (argc != 4 && argc != 5) {
+    std::fprintf(stderr, "usage: hostile_client SERVER CONNECTIONS MEBIBYTES [REPORTS_EACH]\n");
     return 2;
   }
+  const int reports = argc == 5 ? std::atoi(argv[4]) : 1;
   const int connections = std::atoi(argv[2]);
   const size_t bytes = static_cast<size_t>(std::atoi(argv[3])) << 20;
   std::mutex mu;
@@ -59,9 +63,12 @@ int main(int argc, char** argv) {
   std::vector<std::thread> threads;
   for (int i = 0; i < connections; ++i) {
     threads.emplace_back([&, i] {
-      const int code = Attack(argv[1], bytes, i);
-      const std::lock_guard lock(mu);
-      ++outcomes[code];
+      const auto channel = Connect(argv[1], i);
+      for (int report = 0; report < reports; ++report) {
+        const int code = Attack(channel, bytes);
+        const std::lock_guard lock(mu);
+        ++outcomes[code];
+      }
     });
   }
   for (std::thread& thread : threads) thread.join();

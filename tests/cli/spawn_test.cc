@@ -48,7 +48,7 @@ class ChildrenTest : public testing::Test {
 
   // Waits (on the file, not on time) until the child has got somewhere.
   void AwaitText(const std::string& name, const std::string& text) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    const absl::Time deadline = absl::Now() + absl::Seconds(300);
     while (LastLines(Log(name), 100).find(text) == std::string::npos) {
       ASSERT_LT(absl::Now(), deadline);
       signals_.Wait(absl::Milliseconds(1));

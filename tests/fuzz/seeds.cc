@@ -88,7 +88,7 @@ void WriteWire(Seeds& seeds) {
   }
   Tally tally(FuzzShape());
   const double scalars[] = {1, 2};
-  for (const size_t group : {0, 1}) {
+  for (const size_t group : {size_t{0}, size_t{1}}) {
     seeds.Check(tally.Add<double>(group, 1, scalars, values));
   }
   const std::string flat = Bytes(std::vector<int64_t>(tally.flat().begin(), tally.flat().end()));
@@ -120,7 +120,7 @@ void WriteFiles(Seeds& seeds) {
   seeds.Write("safetensors", "none", Bytes(std::vector<uint64_t>{text.size()}) + text);
 
   seeds.Check(WriteNpy<double>(seeds.Path("npy", "f64"), {{2, 3}}, std::vector<double>(6, 0.5)));
-  seeds.Check(WriteNpy<int32_t>(seeds.Path("npy", "i32"), {{4}}, std::vector<int32_t>{1, 2, 3, 4}));
+  seeds.Check(WriteNpy<int32_t>(seeds.Path("npy", "i32"), {4}, std::vector<int32_t>{1, 2, 3, 4}));
   seeds.Check(WriteNpy<uint8_t>(seeds.Path("npy", "u8"), {{2, 2, 2}}, std::vector<uint8_t>(8, 9)));
   seeds.Check(WriteNpy<float>(seeds.Path("npy", "empty"), {{0, 3}}, std::vector<float>()));
 }

@@ -1,6 +1,8 @@
-"""A hundred connections that send far more than they may: honest clients go on."""
+"""A hundred connections that send far more than they may: honest clients go on. Thousands of reports
+that are refused: the server's memory stays as it is."""
 
 import os
+import re
 import subprocess
 import unittest
 
@@ -16,6 +18,33 @@ phases { train { rounds: 4000 drift_off: true local { step_size: 0.001 steps: 5 
 
 
 class HostileTest(LeewayCase):
+    def attack(self, address, connections, mebibytes, reports=1):
+        """How the server ended the reports: a count for each status."""
+        done = subprocess.run([os.path.join(BIN, "hostile_client"), address, str(connections),
+                               str(mebibytes), str(reports)],
+                              stdout=subprocess.PIPE, text=True, timeout=TIMEOUT, check=True)
+        return {int(a): int(b) for a, b in re.findall(r"status (\d+): (\d+)", done.stdout)}
+
+    def resident(self, process):
+        with open(f"/proc/{process.pid}/status") as f:
+            return int(re.search(r"VmRSS:\s+(\d+) kB", f.read())[1]) / 1024
+
+    def test_refused_reports_leave_nothing_behind(self):
+        data = self.synthetic(clients=2, samples=20, dimension=30)
+        config = self.write("c.textproto", CONFIG.replace("rounds: 4000", "rounds: 5"))
+        server, address = self.start_server(config, 2)
+        refused = 3  # INVALID_ARGUMENT
+        self.assertEqual(self.attack(address, 10, 1, 50), {refused: 500})
+        before = self.resident(server)
+        self.assertEqual(self.attack(address, 10, 1, 300), {refused: 3000})
+        after = self.resident(server)
+        print(f"3,000 refused reports of 1 MiB: {before:.1f} MiB before, {after:.1f} MiB after")
+        self.assertLess(after, before + 8)
+        client = self.start("leeway-client", "--server", address,
+                            *[os.path.join(data, f"client_00{i}") for i in range(2)])
+        self.assertEqual(client.wait(TIMEOUT), 0)
+        self.assertEqual(server.wait(TIMEOUT), 0, self.log("server.log"))
+
     def test_honest_clients_outlast_an_attack(self):
         data = self.synthetic(clients=8, samples=20, dimension=30)
         config = self.write("c.textproto", CONFIG)
@@ -25,9 +54,8 @@ class HostileTest(LeewayCase):
                               *[os.path.join(data, n) for n in names[i::4]], log=f"client{i}.log")
                    for i in range(4)]
         self.await_file(self.path("run", "run.db"), server)
-        attack = subprocess.run([os.path.join(BIN, "hostile_client"), address, "100", "64"],
-                                stdout=subprocess.PIPE, text=True, timeout=TIMEOUT)
-        self.assertNotIn("status 0:", attack.stdout)  # every one was turned away
+        outcomes = self.attack(address, 100, 64)
+        self.assertEqual((sum(outcomes.values()), outcomes.get(0, 0)), (100, 0))  # all turned away
         for i, client in enumerate(clients):
             self.assertEqual(client.wait(TIMEOUT), 0, self.log(f"client{i}.log"))
         self.assertEqual(server.wait(TIMEOUT), 0, self.log("server.log"))
