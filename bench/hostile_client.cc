@@ -24,8 +24,8 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& server, int number) {
 // The status that the server answers one upload with.
 grpc::StatusCode Attack(const std::shared_ptr<grpc::Channel>& channel, size_t bytes) {
   grpc::GenericStub stub(channel);
-  // One megabyte of memory, sent again and again.
-  const grpc::Slice slice(std::string(size_t{1} << 20, 'x'));
+  // One megabyte of memory, sent again and again: no message of any kind.
+  const grpc::Slice slice(std::string(size_t{1} << 20, '\xff'));
   const std::vector<grpc::Slice> slices(bytes >> 20, slice);
   const grpc::ByteBuffer message(slices.data(), slices.size());
   grpc::ClientContext context;
