@@ -444,7 +444,7 @@ void Engine::CloseSessions(bool finished, const absl::Status& status) {
   finished_ = finished;
   if (finished) {
     for (std::string& client : coordinator_->GoneAfter(SteadyNow() - kFarewell)) {
-      untold_.insert(std::move(client));
+      stragglers_.insert(std::move(client));
     }
   } else {
     stopping_ = true;
@@ -462,7 +462,7 @@ v1::Order Engine::Farewell() const {
 void Engine::AwaitStragglers() {
   MutexLock lock(&mu_);
   const absl::Time until = SteadyNow() + kFarewell;
-  while (!untold_.empty() && !stopping_ && SteadyNow() < until) {
+  while (!stragglers_.empty() && !stopping_ && SteadyNow() < until) {
     changed_.WaitWithDeadline(&mu_, absl::Now() + (until - SteadyNow()));
   }
   stopping_ = true;

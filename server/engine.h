@@ -175,8 +175,8 @@ class Engine {
   std::map<std::string, uint32_t> blamed_ ABSL_GUARDED_BY(mu_);    // refused reports, by client
   std::map<std::string, uint64_t> refusals_ ABSL_GUARDED_BY(mu_);  // by reason
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;         // the run is over,
-  std::set<std::string> untold_ ABSL_GUARDED_BY(mu_);  // and these do not know it
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;             // the run is over,
+  std::set<std::string> stragglers_ ABSL_GUARDED_BY(mu_);  // and these do not know it
 
   std::atomic<int64_t> reports_told_ = 0;  // when observers last saw reports come, in ns
 

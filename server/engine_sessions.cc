@@ -31,7 +31,7 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
     if (finished_) {
       sink->Send(grpc::Slice(), Farewell());
       sink->Close(absl::OkStatus());
-      for (const v1::HostedClient& c : request.clients()) untold_.erase(c.id());
+      for (const v1::HostedClient& c : request.clients()) stragglers_.erase(c.id());
       changed_.SignalAll();
       return next_session_++;
     }
