@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <numeric>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -200,6 +201,23 @@ absl::StatusOr<Outgoing> Host::Work(const v1::Order& order, const Parameters& mo
   return WorkAs(order, std::get<Vector<float>>(model));
 }
 
+std::vector<size_t> Host::LongestFirst(const v1::Order& order) const {
+  std::vector<size_t> turns(static_cast<size_t>(order.clients_size()));
+  std::iota(turns.begin(), turns.end(), size_t{0});
+  if (data_.empty()) return turns;  // all made clients are alike
+  std::stable_sort(turns.begin(), turns.end(), [&](size_t a, size_t b) {
+    return Examples(order.clients(static_cast<int>(a))) >
+           Examples(order.clients(static_cast<int>(b)));
+  });
+  return turns;
+}
+
+uint64_t Host::Examples(uint32_t client) const {
+  if (client >= data_.size()) return made_->clients.problem().samples;
+  const Dataset& data = data_[client];
+  return (data.evaluator ? 0 : data.train.examples()) + (data.test ? data.test->examples() : 0);
+}
+
 template <typename T>
 absl::StatusOr<Outgoing> Host::WorkAs(const v1::Order& order, const Vector<T>& model) {
   const v1::Task& task = order.task();
@@ -212,7 +230,9 @@ absl::StatusOr<Outgoing> Host::WorkAs(const v1::Order& order, const Vector<T>& m
   ClientReport<T> single;
   std::vector<char> encoded;  // of the single one, with a short encoding
   std::vector<absl::Status> outcomes(n);
-  workers_->Run(n, [&](size_t i) {
+  const std::vector<size_t> turns = LongestFirst(order);
+  workers_->Run(n, [&](size_t turn) {
+    const size_t i = turns[turn];
     const uint32_t client = order.clients(static_cast<int>(i));
     const size_t group = order.groups().empty() ? 0 : order.groups(static_cast<int>(i));
     const uint64_t key = ClientKey(ClientId(client));

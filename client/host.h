@@ -74,6 +74,10 @@ class Host {
   }
   // The objective of a client; if it is not kept, `made` owns it.
   absl::StatusOr<AnyObjective*> ObjectiveOf(uint32_t client, AnyObjective& made);
+  // The places of an order's clients in the order of work: with the longest first, no
+  // thread is left alone with one at the end.
+  std::vector<size_t> LongestFirst(const v1::Order& order) const;
+  uint64_t Examples(uint32_t client) const;
   template <typename T>
   absl::StatusOr<Outgoing> WorkAs(const v1::Order& order, const Vector<T>& model);
 

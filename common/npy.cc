@@ -186,7 +186,13 @@ absl::StatusOr<Mapping> MapFile(const std::string& path) {
     status = Refuse(path, "the file is empty", "a NumPy array file");
   } else {
     start = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
-    if (start == MAP_FAILED) status = Errno("map", path);
+    if (start == MAP_FAILED) {
+      status = Errno("map", path);
+      status = absl::Status(
+          status.code(), absl::StrCat(status.message(),
+                                      "; every file is one memory map: if this process hosts "
+                                      "many clients, raise sysctl vm.max_map_count or host fewer"));
+    }
   }
   ::close(fd);  // a mapping stays
   LEEWAY_RETURN_IF_ERROR(status);
