@@ -58,8 +58,8 @@ class Study:
             print(f"{name}: made in {seconds:.1f} s", flush=True)
         return directory
 
-    def control(self, name):
-        return self.make(name + "-iid", "partition", self.path("data", name), "--by", "shuffle")
+    def control(self, data):
+        return self.make(os.path.basename(data) + "-iid", "partition", data, "--by", "shuffle")
 
     def run(self, config, data, name):
         self.call("run", os.path.join(HERE, config + ".textproto"), "--data", data, "--out",
@@ -77,29 +77,35 @@ class Study:
         return json.loads(text)
 
 
+def import_femnist(study):
+    return study.make("femnist", "import", "leaf", os.path.join(study.source, "femnist_leaf"),
+                      "--shape", "28,28", "--classes", 62)
+
+
 def femnist(study):
-    source = os.path.join(study.source, "femnist_leaf")
-    data = study.make("femnist", "import", "leaf", source, "--shape", "28,28", "--classes", 62)
-    study.run("femnist", data, "femnist")
+    study.run("femnist", import_femnist(study), "femnist")
 
 
 def femnist_iid(study):
-    study.run("femnist", study.control("femnist"), "femnist-iid")
+    study.run("femnist", study.control(import_femnist(study)), "femnist-iid")
 
 
 def femnist_cnn(study):
-    study.run("femnist_cnn", study.path("data", "femnist"), "femnist-cnn")
+    study.run("femnist_cnn", import_femnist(study), "femnist-cnn")
+
+
+def import_stackexchange(study):
+    source = os.path.join(study.source, "stackexchange", "sentences.tsv.gz")
+    return study.make("stackexchange", "import", "text", source, "--vocabulary", 2000, "--sequence",
+                      20)
 
 
 def stackexchange(study):
-    source = os.path.join(study.source, "stackexchange", "sentences.tsv.gz")
-    data = study.make("stackexchange", "import", "text", source, "--vocabulary", 2000, "--sequence",
-                      20)
-    study.run("stackexchange", data, "stackexchange")
+    study.run("stackexchange", import_stackexchange(study), "stackexchange")
 
 
 def stackexchange_iid(study):
-    study.run("stackexchange", study.control("stackexchange"), "stackexchange-iid")
+    study.run("stackexchange", study.control(import_stackexchange(study)), "stackexchange-iid")
 
 
 def shakespeare(study):
@@ -129,8 +135,9 @@ def import_heart(study, name, *more):
 
 def heart(study):
     """All rows for the drift and its verdict; with a fifth held out for the accuracy."""
-    study.run("heart", import_heart(study, "heart"), "heart")
-    study.run("heart", study.control("heart"), "heart-iid")
+    data = import_heart(study, "heart")
+    study.run("heart", data, "heart")
+    study.run("heart", study.control(data), "heart-iid")
     for seed in SPLITS:
         data = import_heart(study, f"heart-split{seed}", "--test-fraction", 0.2, "--seed", seed)
         study.run("heart_accuracy", data, f"heart-split{seed}")
@@ -244,7 +251,10 @@ def drift_rows(label, probe):
         if s["h"] < 2:
             continue
         rho = s["unbiased_drift_squared"]
-        rows.append([label, s["h"], rho, f"{s['interval_low']:.2g} to {s['interval_high']:.2g}",
+        # Without an interval all clients were asked, or too few to tell.
+        interval = "–" if s["interval_low"] is None else \
+            f"{s['interval_low']:.2g} to {s['interval_high']:.2g}"
+        rows.append([label, s["h"], rho, interval,
                      s["drift_bound"], s["drift_bound"] / rho if rho > 0 else "–"])
     return rows
 
