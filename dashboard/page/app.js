@@ -21,9 +21,9 @@ function number(value) {
 
 function duration(seconds) {
   if (seconds < 1) return 'less than a second';
-  if (seconds < 90) return `${Math.round(seconds)} s`;
-  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
-  return `${(seconds / 3600).toFixed(1)} h`;
+  if (seconds < 90) return `about ${Math.round(seconds)} s`;
+  if (seconds < 5400) return `about ${Math.round(seconds / 60)} min`;
+  return `about ${(seconds / 3600).toFixed(1)} h`;
 }
 
 // cells: text or numbers; numbers keep their exact value in data-value. A head that begins with a
@@ -90,7 +90,7 @@ function showProgress() {
     const of = p.rounds_in_phase ? ` of ${p.rounds_in_phase}` : '';
     text = `Phase ${p.phase + 1} of ${latest.phases.length}, round ${p.round_in_phase}${of}; ` +
            `${p.reports} of ${p.sampled} reports`;
-    text += p.seconds_left === null ? '.' : `; about ${duration(p.seconds_left)} left in this phase.`;
+    text += p.seconds_left === null ? '.' : `; ${duration(p.seconds_left)} left in this phase.`;
     part = p.rounds_in_phase ? p.round_in_phase / p.rounds_in_phase : 0;
   }
   say('progress-text', text);
