@@ -23,9 +23,17 @@ using Packet = typename Eigen::internal::packet_traits<T>::type;
 template <typename T>
 constexpr Index kLanes = Eigen::internal::packet_traits<T>::size;
 
+// What the left factor meets: kPanelWidth values for each k, `stride` apart. Packed,
+// they follow each other.
+template <typename T>
+struct Right {
+  const T* data;
+  Index stride = kPanelWidth<T>;
+};
+
 // c = start + a * panel for kM rows. kAcross: the strip is transposed.
 template <typename T, int kM, bool kAcross>
-void Tile(const Strip<T>& a, const T* panel, const T* start, Index start_stride, T* c,
+void Tile(const Strip<T>& a, Right<T> panel, const T* start, Index start_stride, T* c,
           Index c_stride) {
   using Eigen::internal::ploadu;
   using Eigen::internal::pmadd;
@@ -42,8 +50,8 @@ void Tile(const Strip<T>& a, const T* panel, const T* start, Index start_stride,
   for (Index s = 0; s < a.segments; ++s) {
     const T* p = a.data + s * a.jump;
     for (Index k = 0; k < a.length; ++k) {
-      const P b0 = ploadu<P>(panel);
-      const P b1 = ploadu<P>(panel + kLanes<T>);
+      const P b0 = ploadu<P>(panel.data);
+      const P b1 = ploadu<P>(panel.data + kLanes<T>);
 #pragma GCC unroll 8
       for (int i = 0; i < kM; ++i) {
         const P x = pset1<P>(kAcross ? p[i] : p[i * a.stride]);
@@ -51,7 +59,7 @@ void Tile(const Strip<T>& a, const T* panel, const T* start, Index start_stride,
         right[i] = pmadd(x, b1, right[i]);
       }
       p += kAcross ? a.stride : 1;
-      panel += 2 * kLanes<T>;
+      panel.data += panel.stride;
     }
   }
 #pragma GCC unroll 8
@@ -62,7 +70,7 @@ void Tile(const Strip<T>& a, const T* panel, const T* start, Index start_stride,
 }
 
 template <typename T, bool kAcross>
-void TileOf(Index rows, const Strip<T>& a, const T* panel, const T* start, Index start_stride, T* c,
+void TileOf(Index rows, const Strip<T>& a, Right<T> panel, const T* start, Index start_stride, T* c,
             Index c_stride) {
   switch (rows) {
     case 1:
@@ -82,7 +90,7 @@ void TileOf(Index rows, const Strip<T>& a, const T* panel, const T* start, Index
 
 // A tile narrower than the panel, through a full-width copy.
 template <typename T, bool kAcross>
-void NarrowTile(Index rows, const Strip<T>& a, const T* panel, const T* start, Index start_stride,
+void NarrowTile(Index rows, const Strip<T>& a, Right<T> panel, const T* start, Index start_stride,
                 T* c, Index c_stride, Index width) {
   T tile[kTileRows * kPanelWidth<T>] = {};
   for (Index i = 0; start && i < rows; ++i) {
@@ -95,7 +103,7 @@ void NarrowTile(Index rows, const Strip<T>& a, const T* panel, const T* start, I
 }
 
 template <typename T, bool kAcross>
-void PanelProduct(Strip<T> a, Index rows, const T* panel, const T* start, Index start_stride,
+void PanelProduct(Strip<T> a, Index rows, Right<T> panel, const T* start, Index start_stride,
                   Block<T>& c) {
   // Tiles of nearly equal height keep the arithmetic units busier than full
   // tiles and a rest: 20 rows are 5+5+5+5.
@@ -174,7 +182,99 @@ void BlockProduct(const ConstBlock<T>& a, const Step& at, const T* panels, const
       const Index width = std::min(kPanelWidth<T>, at.n - j);
       const Start<T> start = StartOf(c, m0, at.n0 + j, at.add, bias);
       Block<T> part = View(c.data() + m0 * c.outerStride() + at.n0 + j, m, width, c.outerStride());
-      PanelProduct<T, kAcross>(strip, m, panels + j * at.k, start.data, start.stride, part);
+      PanelProduct<T, kAcross>(strip, m, {panels + j * at.k}, start.data, start.stride, part);
+    }
+  }
+}
+
+// kM x kN sums of products along rows of both factors, a lane for each k modulo the
+// width of a packet; then the lanes are added.
+template <typename T, int kM, int kN>
+void DotTile(const ConstBlock<T>& a, Index row, const ConstBlock<T>& b, Index col, Write write,
+             Block<T>& c) {
+  using Eigen::internal::ploadu;
+  using P = Packet<T>;
+  const T* left = a.data() + row * a.outerStride();
+  const T* right = b.data() + col * b.outerStride();
+  P sums[kM][kN];
+  for (auto& line : sums) std::fill_n(line, kN, Eigen::internal::pset1<P>(T(0)));
+  const Index whole = a.cols() / kLanes<T> * kLanes<T>;
+  for (Index k = 0; k < whole; k += kLanes<T>) {
+    P x[kM];
+#pragma GCC unroll 8
+    for (int i = 0; i < kM; ++i) x[i] = ploadu<P>(left + i * a.outerStride() + k);
+#pragma GCC unroll 8
+    for (int j = 0; j < kN; ++j) {
+      const P y = ploadu<P>(right + j * b.outerStride() + k);
+#pragma GCC unroll 8
+      for (int i = 0; i < kM; ++i) sums[i][j] = Eigen::internal::pmadd(x[i], y, sums[i][j]);
+    }
+  }
+  for (int i = 0; i < kM; ++i) {
+    for (int j = 0; j < kN; ++j) {
+      T sum = Eigen::internal::predux(sums[i][j]);
+      for (Index k = whole; k < a.cols(); ++k) {
+        sum += left[i * a.outerStride() + k] * right[j * b.outerStride() + k];
+      }
+      T& out = c(row + i, col + j);
+      out = write == Write::kAdd ? out + sum : sum;
+    }
+  }
+}
+
+template <typename T, int kN>
+void DotColumns(const ConstBlock<T>& a, const ConstBlock<T>& b, Index col, Write write,
+                Block<T>& c) {
+  Index row = 0;
+  for (; row + 2 <= c.rows(); row += 2) DotTile<T, 2, kN>(a, row, b, col, write, c);
+  if (row < c.rows()) DotTile<T, 1, kN>(a, row, b, col, write, c);
+}
+
+// A B^T with few columns, of which a panel would leave many lanes empty.
+template <typename T>
+void DotProducts(const ConstBlock<T>& a, const ConstBlock<T>& b, Block<T>& c, Write write) {
+  constexpr Index kMost = 5;
+  const Index groups = (c.cols() + kMost - 1) / kMost;
+  Index col = 0;
+  for (Index group = 0; group < groups; ++group) {
+    const Index width = c.cols() / groups + (group < c.cols() % groups ? 1 : 0);
+    switch (width) {
+      case 1:
+        DotColumns<T, 1>(a, b, col, write, c);
+        break;
+      case 2:
+        DotColumns<T, 2>(a, b, col, write, c);
+        break;
+      case 3:
+        DotColumns<T, 3>(a, b, col, write, c);
+        break;
+      case 4:
+        DotColumns<T, 4>(a, b, col, write, c);
+        break;
+      default:
+        DotColumns<T, 5>(a, b, col, write, c);
+    }
+    col += width;
+  }
+}
+
+// A^T B with few rows, for which packing B would cost as much as the products.
+template <typename T>
+void ThinProduct(const ConstBlock<T>& a, const ConstBlock<T>& b, Block<T>& c, Write write) {
+  alignas(64) T panel[kDepth * kPanelWidth<T>];
+  for (Index k0 = 0; k0 < a.rows(); k0 += kDepth) {
+    const Index k = std::min(kDepth, a.rows() - k0);
+    const Strip<T> strip{a.data() + k0 * a.outerStride(), a.outerStride(), 1, k, 0};
+    for (Index n0 = 0; n0 < c.cols(); n0 += kPanelWidth<T>) {
+      const Index width = std::min(kPanelWidth<T>, c.cols() - n0);
+      Right<T> right{b.data() + k0 * b.outerStride() + n0, b.outerStride()};
+      if (width < kPanelWidth<T>) {  // the last one, beyond which there is nothing to read
+        PackPanel<T>(View(right.data, k, width, right.stride), panel);
+        right = {panel};
+      }
+      const Start<T> start = StartOf<T>(c, 0, n0, write == Write::kAdd || k0 > 0, nullptr);
+      Block<T> part = View(c.data() + n0, c.rows(), width, c.outerStride());
+      PanelProduct<T, true>(strip, c.rows(), right, start.data, start.stride, part);
     }
   }
 }
@@ -205,11 +305,15 @@ void Multiply(ConstBlock<T> a, ConstBlock<T> b, Block<T> c, Write write, const T
 
 template <typename T>
 void MultiplyTransposedA(ConstBlock<T> a, ConstBlock<T> b, Block<T> c, Write write) {
+  constexpr Index kFewRows = 2 * kTileRows;
+  if (c.rows() <= kFewRows) return ThinProduct(a, b, c, write);
   Product<T, Factor::kTransposed, Factor::kPlain>(a, b, c, write, nullptr);
 }
 
 template <typename T>
 void MultiplyTransposedB(ConstBlock<T> a, ConstBlock<T> b, Block<T> c, Write write) {
+  const bool few = 4 * c.cols() <= 3 * kPanelWidth<T> && a.cols() >= 8 * kLanes<T>;
+  if (few) return DotProducts(a, b, c, write);
   Product<T, Factor::kPlain, Factor::kTransposed>(a, b, c, write, nullptr);
 }
 
@@ -223,13 +327,13 @@ void SumRows(ConstBlock<T> a, T* total, Write write) {
 template <typename T>
 void MultiplyPanel(const Strip<T>& a, Index rows, const T* panel, const T* start,
                    Index start_stride, Block<T> c) {
-  PanelProduct<T, false>(a, rows, panel, start, start_stride, c);
+  PanelProduct<T, false>(a, rows, {panel}, start, start_stride, c);
 }
 
 template <typename T>
 void MultiplyPanelTransposedA(const Strip<T>& a, Index rows, const T* panel, const T* start,
                               Index start_stride, Block<T> c) {
-  PanelProduct<T, true>(a, rows, panel, start, start_stride, c);
+  PanelProduct<T, true>(a, rows, {panel}, start, start_stride, c);
 }
 
 template <typename T>

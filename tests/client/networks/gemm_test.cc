@@ -25,8 +25,20 @@ struct Shape {
   Index m, n, k;
 };
 // Around the sizes of tiles (6), panels (8 doubles, 16 floats) and blocks.
-constexpr Shape kShapes[] = {{1, 1, 1},   {5, 8, 3},      {6, 16, 7},    {7, 17, 256},
-                             {20, 62, 9}, {13, 130, 257}, {97, 33, 300}, {200, 129, 31}};
+constexpr Shape kShapes[] = {{1, 1, 1},
+                             {5, 8, 3},
+                             {6, 16, 7},
+                             {7, 17, 256},
+                             {20, 62, 9},
+                             {13, 130, 257},
+                             {97, 33, 300},
+                             {200, 129, 31},
+                             // Few rows or columns, which go their own ways.
+                             {10, 50, 300},
+                             {21, 10, 301},
+                             {9, 3, 131},
+                             {1, 1, 500},
+                             {12, 12, 128}};
 
 template <typename T>
 class GemmTest : public testing::Test {};
