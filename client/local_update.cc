@@ -99,6 +99,13 @@ class Batches {
   size_t next_;
 };
 
+// A value less itself is 0 unless it is infinite or no number. Unlike Eigen's allFinite() with
+// vector instructions.
+template <typename Values>
+bool Finite(const Values& x) {
+  return (x - x).sum() == 0;
+}
+
 // One client's work on one task.
 template <typename T>
 class Trajectory {
@@ -126,7 +133,7 @@ class Trajectory {
     report_.scalars.resize(layout_.scalars);
     const auto dimension = static_cast<size_t>(start_.size());
     report_.vectors.resize(layout_.Shape(task_, dimension).vectors * dimension);
-    if (!start_.allFinite()) {
+    if (!Finite(start_)) {
       return absl::InvalidArgumentError(
           "the model to start from is not finite: restart from an earlier one with a lower "
           "step_size");
@@ -184,8 +191,7 @@ class Trajectory {
     for (Path& path : others_) path.u = first_.u;
     size_t drift = 0;
     for (uint64_t h = 1; h <= plan_.steps; ++h) {
-      Step(h, first_);
-      if (!first_.u.allFinite()) return NotFinite("the displacement", h);
+      if (!Step(h, first_)) return NotFinite("the displacement", h);
       for (Path& path : others_) Step(h, path);
       if (drift < plan_.drift_at.size() && plan_.drift_at[drift] == h) {
         Drift(drift, h);
@@ -196,11 +202,11 @@ class Trajectory {
     return absl::OkStatus();
   }
 
-  // u^(h) = u^(h-1) + step_size * gradient at w - u^(h-1)
-  void Step(uint64_t h, Path& path) {
+  // u^(h) = u^(h-1) + step_size * gradient at w - u^(h-1). False if it is not finite.
+  bool Step(uint64_t h, Path& path) {
     if (path.full_batch && h == 1) {
       path.u = full_step_;
-      return;
+      return Finite(path.u);
     }
     local_ = start_ - path.u;
     if (path.full_batch) {
@@ -208,7 +214,15 @@ class Trajectory {
     } else {
       objective_.Evaluate(local_, path.batches.Next(), gradient_);
     }
-    path.u += step_size_ * gradient_;
+    // Some at a time, which are then looked at while they are in the cache: large models are not.
+    constexpr Eigen::Index kSome = 2048;
+    bool finite = true;
+    for (Eigen::Index i = 0; i < path.u.size(); i += kSome) {
+      auto u = path.u.segment(i, std::min(kSome, path.u.size() - i));
+      u += step_size_ * gradient_.segment(i, u.size());
+      finite &= Finite(u);
+    }
+    return finite;
   }
 
   // step_size * B_c^h = full_step - u^h/h, and |B_c^h|^2 of that very vector, so
