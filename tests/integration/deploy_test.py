@@ -159,6 +159,14 @@ class DeployTest(LeewayCase):
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.folder)
             self.assertEqual((done.returncode, done.stdout), (0, ""))
 
+    def test_the_image_has_what_a_build_needs(self):
+        with open(f"{SOURCE}/run") as f:
+            needed = set(re.search(r'build_packages="(.*?)"', f.read(), re.S)[1].split())
+        needed -= {"libgtest-dev", "libgmock-dev", "libbenchmark-dev"}  # for tests and benchmarks
+        with open(f"{SOURCE}/docker/Dockerfile") as f:
+            build_stage = f.read().split("WORKDIR")[0]
+        self.assertEqual(needed - set(build_stage.split()), set())
+
     def test_compose_gives_each_client_only_its_own(self):
         with open(f"{SOURCE}/docker/compose.yml") as f:
             compose = yaml.safe_load(f)
