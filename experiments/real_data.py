@@ -209,8 +209,9 @@ class Figures:
         self.pyplot, self.directory = pyplot, directory
         os.makedirs(directory, exist_ok=True)
 
-    def panels(self, name, panels, width=4.2, share=False):
-        """panels: [(title, x label, y label, log axes, [(label, x, y, style, colour)])]."""
+    def panels(self, name, panels, width=4.2, share=False, beside=False):
+        """panels: [(title, x label, y label, log axes, [(label, x, y, style, colour)])].
+        beside: the legend stands beside the panel, for many curves."""
         figure, axes = self.pyplot.subplots(1, len(panels), figsize=(width * len(panels), 3.3),
                                             squeeze=False, sharey=share)
         for axis, (title, x_label, y_label, logs, series) in zip(axes[0], panels):
@@ -226,7 +227,8 @@ class Figures:
                 axis.set_yscale("log")
             # With shared axes the names are the same in every panel.
             if any(s[0] for s in series) and not (share and axis is not axes[0][0]):
-                axis.legend(fontsize=7.5, framealpha=0.6)
+                place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1)} if beside else {}
+                axis.legend(fontsize=7.5, framealpha=0.6, **place)
         figure.tight_layout()
         figure.savefig(os.path.join(self.directory, name + ".svg"), metadata={"Date": None})
         self.pyplot.close(figure)
@@ -330,7 +332,8 @@ def learning(shows, figures, text):
         series.append((label, [p[0] for p in points], [100 * p[1] for p in points], "o-", i))
         rows.append([label, ", ".join(f"{r}: {100 * a:.1f} %" for r, a, _ in points)])
     if series:
-        figures.panels("learning", [("test accuracy, %", "rounds of FedAvg", "", "", series)], 6.5)
+        figures.panels("learning", [("test accuracy, %", "rounds of FedAvg", "", "", series)], 8.5,
+                       beside=True)
         text.append("### Learning\n\n" + table(["data and model", "rounds: accuracy"], rows))
     for name in ("femnist-cnn", "femnist", "femnist-iid", "stackexchange", "stackexchange-iid"):
         last = (shows.get(name, {}).get("evaluations") or [{}])[-1]
