@@ -97,6 +97,16 @@ void WriteWire(Seeds& seeds) {
   seeds.Write("tally", "zeros", std::string(flat.size(), '\0'));
   seeds.Write("tally", "huge", Bytes(std::vector<int64_t>(tally.flat().size(), int64_t{1} << 62)));
 
+  v1::Part failed;  // a client that could not do its task: no payload
+  failed.mutable_header()->set_run_id("r");
+  failed.mutable_header()->set_round(1);
+  failed.mutable_header()->set_attempt(1);
+  v1::ClientFailure& failure = *failed.mutable_header()->add_failures();
+  failure.set_client("a");
+  failure.set_message("no");
+  seeds.Check(CheckHeader(failed.header(), FuzzShape(), v1::FLOAT64));
+  seeds.Write("wire", "failed", failed.SerializeAsString());
+
   v1::JoinRequest join;
   join.set_protocol_version(kProtocolVersion);
   join.set_host("h");

@@ -2,7 +2,7 @@
 // folded as the server does it.
 #include <grpcpp/support/slice.h>
 
-#include <cstring>
+#include <algorithm>
 #include <optional>
 
 #include "common/digest.h"
@@ -19,7 +19,7 @@ class Upload : public PayloadSink {
       const absl::Status status = CheckHeader(header, FuzzShape(), own);
       if (!status.ok()) continue;
       buffer_.Resize(header.payload_size());
-      std::memset(buffer_.data(), 0, buffer_.size());
+      std::fill_n(buffer_.data(), buffer_.size(), std::byte{0});
       received_ = 0;
       header_ = std::move(header);
       return absl::OkStatus();
