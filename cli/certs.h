@@ -21,6 +21,8 @@
 
 namespace leeway {
 
+inline constexpr int kDaysOfAuthority = 3650;  // no certificate outlives it
+
 struct IssueOptions {
   std::string name;                // of its files and in lists
   std::vector<Grant> grants;       // clients that the holder may host
@@ -44,6 +46,7 @@ absl::StatusOr<std::vector<IssuedCertificate>> ListIssued(const std::string& dir
 absl::StatusOr<size_t> Revoke(const std::string& directory, const std::string& name);
 // Where the files of a name are.
 TlsFiles FilesOf(const std::string& directory, const std::string& name);
+std::string CrlPath(const std::string& directory);
 
 // Adds `certs` with its subcommands. Their callbacks print, set *exit_code and throw
 // nothing; it must live until the app has been parsed.

@@ -86,8 +86,8 @@ int Fail(int code, const absl::Status& status) {
 }
 
 // An installation for any x86-64 with AVX2 may hold a second build, for CPUs with
-// AVX-512, on which networks train about twice as fast: where it can run, it takes
-// over. LEEWAY_PORTABLE=1 keeps the first.
+// AVX-512, whose vectors are twice as wide: where it can run, it takes over.
+// LEEWAY_PORTABLE=1 keeps the first.
 void HandOverToFasterBuild(char** argv) {
 #if defined(__x86_64__) && !defined(__AVX512F__)
   const char* portable = std::getenv("LEEWAY_PORTABLE");

@@ -1,7 +1,7 @@
 #include "common/digest.h"
 
 #include <openssl/evp.h>
-// Inlined: the library is built for any x86-64, and hashes at half the speed.
+// Inlined: the library is built for any x86-64, and hashes more slowly.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
