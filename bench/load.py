@@ -91,7 +91,7 @@ def paper(binaries, clients, processes, rounds, sample=0, durability="FULL", kee
                        check=True, stdout=subprocess.DEVNULL)
         server = subprocess.Popen(
             [f"{binaries}/leeway-server", "--config", f"{folder}/c.textproto", "--state",
-             f"{folder}/run", "--clients", str(clients), "--listen", "127.0.0.1:0",
+             f"{folder}/run", "--clients", str(clients), "--listen", f"unix:{folder}/socket",
              "--address-file", f"{folder}/address"], stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL)
         address = wait_for(f"{folder}/address", server)

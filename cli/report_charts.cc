@@ -169,10 +169,9 @@ Chart LossChart(const Report& report) {
     Keep(std::move(series), chart);
   }
   chart.y.log = SpansDecades(chart);
-  const std::vector<v1::RoundRecord> optimum = RecordsOf(report.run, v1::OPTIMUM_ROUND);
-  if (!optimum.empty() && !report.run.ModelPath("optimum").empty()) {
-    chart.guides = {
-        {optimum.back().loss(), absl::StrCat("F(w*) = ", ShortNumber(optimum.back().loss()))}};
+  const v1::RoundRecord* optimum = FindOptimum(report.run);
+  if (optimum != nullptr && !report.run.ModelPath("optimum").empty()) {
+    chart.guides = {{optimum->loss(), absl::StrCat("F(w*) = ", ShortNumber(optimum->loss()))}};
   }
   return chart;
 }

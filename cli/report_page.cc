@@ -87,14 +87,13 @@ std::string Row(absl::string_view head, absl::string_view html) {
 }
 
 std::string OptimumRow(const RunSummary& run) {
-  const std::vector<v1::RoundRecord> rounds = RecordsOf(run, v1::OPTIMUM_ROUND);
-  if (rounds.empty()) return "";
-  const v1::RoundRecord& last = rounds.back();
-  return Row(
-      "optimum w*",
-      absl::StrCat("‖∇F‖ = ", ShortNumber(last.gradient_norm()), " after ", last.round_in_phase(),
-                   " rounds, loss ", ShortNumber(last.loss()), " ± ",
-                   ShortNumber(last.loss_standard_error()), " (standard error over clients)"));
+  const v1::RoundRecord* optimum = FindOptimum(run);
+  if (optimum == nullptr) return "";
+  return Row("optimum w*", absl::StrCat("‖∇F‖ = ", ShortNumber(optimum->gradient_norm()), " after ",
+                                        RoundsOfPhase(run, optimum->phase()), " rounds, loss ",
+                                        ShortNumber(optimum->loss()), " ± ",
+                                        ShortNumber(optimum->loss_standard_error()),
+                                        " (standard error over clients)"));
 }
 
 std::string ConstantsRow(const RunSummary& run) {

@@ -60,11 +60,11 @@ std::string ConfigText(const RunSummary& run) {
 }
 
 std::string OptimumText(const RunSummary& run) {
-  const std::vector<v1::RoundRecord> rounds = RecordsOf(run, v1::OPTIMUM_ROUND);
-  if (rounds.empty()) return "";
+  const v1::RoundRecord* optimum = FindOptimum(run);
+  if (optimum == nullptr) return "";
   return absl::StrFormat("\nOptimum: |grad F| = %.3g after %d rounds, loss %.6g\n",
-                         rounds.back().gradient_norm(), rounds.back().round_in_phase(),
-                         rounds.back().loss());
+                         optimum->gradient_norm(), RoundsOfPhase(run, optimum->phase()),
+                         optimum->loss());
 }
 
 bool WhileTraining(const RunSummary& run, const v1::RoundRecord& record) {
@@ -87,7 +87,8 @@ std::string ProbeTable(const RunSummary& run, const v1::RoundRecord& probe) {
   for (const v1::DriftAtSteps& drift : probe.drift()) {
     const double squared = drift.unbiased_drift_squared();
     const bool has_ratio = Drifts(probe, drift) && squared > 0;
-    absl::StrAppendFormat(&text, "  %6d  %13.4g   %12.4g  %12s\n", drift.h(), squared,
+    absl::StrAppendFormat(&text, "  %6d  %13s   %12.4g  %12s\n", drift.h(),
+                          std::isnan(squared) ? "-" : absl::StrFormat("%.4g", squared),
                           drift.drift_bound(),
                           has_ratio ? absl::StrFormat("%.4g", drift.drift_bound() / squared) : "-");
   }
@@ -165,6 +166,25 @@ std::vector<v1::RoundRecord> RecordsOf(const RunSummary& run, v1::RoundKind kind
     if (record.kind() == kind && record.round() > after_round) records.push_back(record);
   }
   return records;
+}
+
+const v1::RoundRecord* FindOptimum(const RunSummary& run, uint64_t before_round) {
+  const v1::RoundRecord* found = nullptr;
+  for (const v1::RoundRecord& record : run.records) {
+    if (record.kind() != v1::OPTIMUM_ROUND || record.round() >= before_round) continue;
+    const bool better = found == nullptr || found->phase() != record.phase() ||
+                        record.gradient_norm() < found->gradient_norm();
+    if (better) found = &record;
+  }
+  return found;
+}
+
+uint64_t RoundsOfPhase(const RunSummary& run, uint32_t phase) {
+  uint64_t rounds = 0;
+  for (const v1::RoundRecord& record : run.records) {
+    if (record.phase() == phase) rounds = std::max(rounds, record.round_in_phase());
+  }
+  return rounds;
 }
 
 std::vector<v1::RoundRecord> EvaluationsOf(const RunSummary& run, uint64_t after_round) {
@@ -313,40 +333,57 @@ std::string ResultsText(const RunSummary& run) {
                                    "\nRead again:  leeway show ", run.directory, "\n"));
 }
 
+// Where all clients reported, both ends of the interval are the value.
+double LargestDrift(const v1::DriftAtSteps& drift) { return drift.interval_high(); }
+
 std::string Conclusion(const v1::RoundRecord& probe) {
   const v1::DriftAtSteps* worst = nullptr;
   double worst_share = 0;
   uint32_t first = 0, last = 0;
+  bool sampled = false;
+  const std::string where = absl::StrCat("At ", PointName(probe.point()));
   for (const v1::DriftAtSteps& drift : probe.drift()) {
     if (!Drifts(probe, drift)) continue;
-    const double share = std::max(0.0, drift.unbiased_drift_squared()) / drift.drift_bound();
+    const double largest = LargestDrift(drift);
+    if (std::isnan(largest)) {
+      return absl::StrFormat(
+          "%s the average drift is not known: %d of the clients are too few to tell; probe at "
+          "least 4 "
+          "(probe.clients), or all of them.",
+          where, probe.reports());
+    }
+    sampled = sampled || drift.interval_low() < largest;
+    const double share = std::max(0.0, largest) / drift.drift_bound();
     if (worst == nullptr) first = drift.h();
     last = drift.h();
     if (worst != nullptr && share <= worst_share) continue;
     worst = &drift;
     worst_share = share;
   }
-  const std::string where = absl::StrCat("At ", PointName(probe.point()));
   if (worst == nullptr) {
     return absl::StrCat(where, " no client drifts: there is nothing to cancel.");
   }
   const std::string range = first == last ? absl::StrCat("for H = ", first)
                                           : absl::StrCat("for every H from ", first, " to ", last);
+  const std::string drift =
+      sampled ? "average drift squared (the upper end of its 95 % interval from a sample)"
+              : "average drift squared";
   if (worst_share < 1e-9) {
-    return absl::StrCat(where, " the average drift cannot be told from zero ", range,
+    return absl::StrCat(where, " the ", drift, " cannot be told from zero ", range,
                         ": client disagreement cancels out.");
   }
   if (worst_share <= 0.1) {
     return absl::StrFormat(
-        "%s the average drift squared stays at least %d times below its bound %s: client "
-        "disagreement cancels out.",
-        where, static_cast<int64_t>(1 / worst_share), range);
+        "%s the %s stays at least %d times below its bound %s: client disagreement cancels out.",
+        where, drift, static_cast<int64_t>(1 / worst_share), range);
   }
   return absl::StrFormat(
-      "%s the average drift squared reaches %.3g %% of its bound (at H = %d): client "
-      "disagreement %s.",
-      where, 100 * worst_share, worst->h(),
-      worst_share <= 0.5 ? "cancels only in part" : "does not cancel");
+      "%s the %s reaches %.3g %% of its bound (at H = %d): client disagreement "
+      "%s.",
+      where, drift, 100 * worst_share, worst->h(),
+      sampled              ? "may not cancel"
+      : worst_share <= 0.5 ? "cancels only in part"
+                           : "does not cancel");
 }
 
 }  // namespace leeway

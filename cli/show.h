@@ -4,6 +4,7 @@
 #define LEEWAY_CLI_SHOW_H_
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,13 @@ std::string PhaseText(const v1::Phase& phase);
 std::vector<v1::RoundRecord> RecordsOf(const RunSummary& run, v1::RoundKind kind,
                                        uint64_t after_round = 0);
 
+// The round at w*: of the last optimum phase with rounds before `before_round`, the
+// one with the smallest gradient. Null if there is none.
+const v1::RoundRecord* FindOptimum(const RunSummary& run,
+                                   uint64_t before_round = std::numeric_limits<uint64_t>::max());
+// Rounds that this phase took.
+uint64_t RoundsOfPhase(const RunSummary& run, uint32_t phase);
+
 // The evaluations, of those that took several rounds (percentiles) the last.
 std::vector<v1::RoundRecord> EvaluationsOf(const RunSummary& run, uint64_t after_round = 0);
 // "after 50 rounds of phase 2", "phase 3".
@@ -73,6 +81,10 @@ void WriteRun(const RunSummary& run, uint64_t after_round, JsonWriter& json);
 std::string RunText(const RunSummary& run);
 // What to read after a run: probe tables, the verdict, where the files are.
 std::string ResultsText(const RunSummary& run);
+
+// rho^2 as far as it is known: of a sample of clients the upper end of its 95 %
+// interval; NaN if they were too few to tell.
+double LargestDrift(const v1::DriftAtSteps& drift);
 
 // One sentence on what a probe found.
 std::string Conclusion(const v1::RoundRecord& probe);

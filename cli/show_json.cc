@@ -14,15 +14,15 @@ std::string PointKey(v1::Probe::Point point) {
 }
 
 void WriteOptimum(const RunSummary& run, JsonWriter& json) {
-  const std::vector<v1::RoundRecord> rounds = RecordsOf(run, v1::OPTIMUM_ROUND);
+  const v1::RoundRecord* optimum = FindOptimum(run);
   const std::string model = run.ModelPath("optimum");
-  if (rounds.empty() || model.empty()) {
+  if (optimum == nullptr || model.empty()) {
     json.NullField("optimum");
     return;
   }
   json.Key("optimum").BeginObject();
-  json.Field("gradient_norm", rounds.back().gradient_norm());
-  json.Field("rounds", rounds.back().round_in_phase());
+  json.Field("gradient_norm", optimum->gradient_norm());
+  json.Field("rounds", RoundsOfPhase(run, optimum->phase()));
   json.Field("model", model);
   json.EndObject();
 }
@@ -68,6 +68,8 @@ void WriteRound(const v1::RoundRecord& round, JsonWriter& json) {
   json.Field("server_rate", round.server_rate());
   json.Field("average_drift_squared", measured ? round.drift(0).average_drift_squared() : nan);
   json.Field("drift_bound", measured ? round.drift(0).drift_bound() : nan);
+  json.Field("unbiased_drift_squared", measured ? round.drift(0).unbiased_drift_squared() : nan);
+  json.Field("encoding_variance", measured ? round.drift(0).encoding_variance() : nan);
   json.Field("distance_squared", round.distance_squared());
   json.Field("encoding_error_squared", round.encoding_error_squared());
   json.Field("attempts", round.attempts());

@@ -17,11 +17,12 @@ namespace {
 
 // The drift and where FedAvg comes to rest can be had to the last digit.
 constexpr char kConvexPhases[] = R"(
-# Smoothness and convexity of the loss: `step_size: auto` below comes from them.
-phases { constants {} }
-
 # w*, where the global loss is least, from exact federated gradients.
 phases { optimum {} }
+
+# Smoothness and convexity of the loss: `step_size: auto` below comes from them. At
+# w*, for the curvature of softmax regression depends on the model.
+phases { constants { point: OPTIMUM } }
 
 # The average drift at w*, for these numbers of local steps.
 phases { probe { point: OPTIMUM step_size: auto steps: [1, 2, 5, 10, 20, 50] } }

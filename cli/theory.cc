@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cli/verdict.h"
+#include "cli/evidence.h"
 #include "common/status.h"
 
 namespace leeway {
@@ -55,6 +55,16 @@ void CheckConditions(const RunSummary& run, const v1::RoundRecord& round,
         "only %d of %d clients train in a round; the variance that this adds is not in the bound",
         round.sampled(), run.clients));
   }
+  if (run.config.encoding() != v1::EXACT) {
+    theorem.broken.push_back(absl::StrCat("the rounding of encoding ",
+                                          v1::WireEncoding_Name(run.config.encoding()),
+                                          " is not in the bound"));
+  }
+  if (run.config.limits().max_norm() > 0 && run.config.limits().norm_policy() == v1::CLIP) {
+    theorem.broken.push_back(
+        absl::StrFormat("the theorem does not cover updates that are clipped (limits.max_norm %g)",
+                        run.config.limits().max_norm()));
+  }
   if (static_cast<int>(round.phase()) >= run.config.phases_size()) return;
   const v1::Train& train = run.config.phases(static_cast<int>(round.phase())).train();
   if (train.server().momentum() > 0) {
@@ -73,7 +83,9 @@ absl::StatusOr<Theorem2> TheoryOf(const RunSummary& run,
   const v1::RoundRecord& first = rounds.front();
   const v1::ConstantsResult* constants = FindConstants(run);
   if (constants == nullptr) {
-    return Missing("L and μ are not known; add `phases { constants {} }`");
+    return Missing(
+        "L and μ are not known; add `phases { constants { point: OPTIMUM } }` after "
+        "`optimum`");
   }
   Theorem2 theorem;
   theorem.alpha = first.server_rate();
@@ -100,10 +112,18 @@ absl::StatusOr<Theorem2> TheoryOf(const RunSummary& run,
         "step_size: %g steps: [%d] } }`",
         theorem.h, theorem.eta, theorem.eta, theorem.h));
   }
-  theorem.floor = DriftFloor(std::max(0.0, exact.drift->unbiased_drift_squared()), *constants);
+  theorem.floor = DriftFloor(LargestDrift(*exact.drift), *constants);
+  if (std::isnan(theorem.floor)) {
+    return Missing(
+        absl::StrFormat("ρ is not known for H = %d and step size %g: a sample of %d of %d clients "
+                        "is too small to tell; probe all of them, or more (probe.clients)",
+                        theorem.h, theorem.eta, exact.probe->reports(), run.clients));
+  }
   if (exact.probe->reports() < run.clients) {
-    theorem.notes.push_back(absl::StrFormat("ρ² is an estimate from %d of %d clients",
-                                            exact.probe->reports(), run.clients));
+    theorem.notes.push_back(
+        absl::StrFormat("ρ² is an estimate from %d of %d clients; the floor takes the upper end of "
+                        "its 95 %% interval",
+                        exact.probe->reports(), run.clients));
   }
   if (theorem.floor > theorem.initial) {
     theorem.notes.push_back(
@@ -123,7 +143,7 @@ absl::StatusOr<Theorem2> TheoryOf(const RunSummary& run,
 
 double DriftFloor(double drift_squared, const v1::ConstantsResult& constants) {
   const double mu = constants.smallest_client_convexity();
-  if (!(mu > 0)) return std::numeric_limits<double>::quiet_NaN();
+  if (!(mu > 0) || !(drift_squared >= 0)) return std::numeric_limits<double>::quiet_NaN();
   return 20 * drift_squared / (mu * mu);
 }
 

@@ -41,7 +41,8 @@ struct Theorem2 {
 absl::StatusOr<Theorem2> TheoryOf(const RunSummary& run,
                                   const std::vector<v1::RoundRecord>& rounds);
 
-// 20 rho^2 / mu^2 with the smallest mu of any client; NaN if mu is not positive.
+// 20 rho^2 / mu^2 with the smallest mu of any client; NaN if mu is not positive, or
+// rho^2 not known.
 double DriftFloor(double drift_squared, const v1::ConstantsResult& constants);
 
 // Why eta is too long a step for the theory, which asks for

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "client/raw_stream.h"
+#include "common/digest.h"
 #include "common/failpoint.h"
 #include "common/rng.h"
 #include "common/status.h"
@@ -25,7 +26,8 @@ namespace {
 constexpr char kJoinMethod[] = "/leeway.v1.Federation/Join";
 constexpr char kSubmitMethod[] = "/leeway.v1.Federation/Submit";
 constexpr char kFetchMethod[] = "/leeway.v1.Federation/Fetch";
-constexpr int kResends = 3;  // of one report, when only its stream broke
+constexpr int kResends = 3;    // of one report, when only its stream broke
+constexpr int kTransfers = 3;  // of one model, whose bytes are not what its name says
 
 class Member {
  public:
@@ -117,7 +119,7 @@ class Member {
         queue.Await();
       } else if (newest && !queue.Poll()) {
         const v1::Order order = *std::exchange(newest, std::nullopt);
-        if (order.has_welcome()) LEEWAY_RETURN_IF_ERROR(Enter(order.welcome()));
+        if (order.has_welcome()) LEEWAY_RETURN_IF_ERROR(Enter(order));
         if (order.finished()) return true;
         if (order.round() != 0) LEEWAY_RETURN_IF_ERROR(Do(order, queue, submit));
       }
@@ -166,11 +168,17 @@ class Member {
     }
   }
 
-  absl::Status Enter(const v1::Welcome& welcome) {
+  // A server that was gone may come back with another run: then nothing of the old
+  // one counts any more. A run's id stands for all its settings.
+  absl::Status Enter(const v1::Order& order) {
     joined_ = true;
-    if (prepared_) return absl::OkStatus();
-    prepared_ = true;
-    return host_.Prepare(welcome);
+    if (order.run_id() == run_id_) return absl::OkStatus();
+    run_id_.clear();
+    model_sha256_.clear();
+    last_ = {};
+    LEEWAY_RETURN_IF_ERROR(host_.Prepare(order.welcome()));
+    run_id_ = order.run_id();
+    return absl::OkStatus();
   }
 
   absl::Status Do(const v1::Order& order, CallQueue& queue, std::unique_ptr<RawStream>& submit) {
@@ -222,17 +230,27 @@ class Member {
   absl::Status FetchModel(const v1::ModelRef& ref) {
     if (ref.sha256() == model_sha256_) return absl::OkStatus();
     std::string file = ref.inline_();
-    if (file.empty()) {
-      file.resize(ref.size());
-      size_t received = 0;
-      for (int tries = 0; received < file.size(); ++tries) {
-        const absl::Status status = FetchFrom(ref, received, file);
-        if (status.ok()) continue;
-        if (!absl::IsUnavailable(status) || tries >= 5) return status;
+    for (int transfers = 0; Sha256Hex(file) != ref.sha256(); ++transfers) {
+      if (transfers == kTransfers) {
+        return absl::DataLossError(
+            absl::StrCat("model ", ref.sha256(), " came with another sha256 ", kTransfers,
+                         " times; check the network, and the server's disk with `leeway verify`"));
       }
+      LEEWAY_RETURN_IF_ERROR(Transfer(ref, file));
     }
     LEEWAY_ASSIGN_OR_RETURN(model_, host_.Decode(file));
     model_sha256_ = ref.sha256();
+    return absl::OkStatus();
+  }
+
+  absl::Status Transfer(const v1::ModelRef& ref, std::string& file) {
+    file.resize(ref.size());
+    size_t received = 0;
+    for (int tries = 0; received < file.size(); ++tries) {
+      const absl::Status status = FetchFrom(ref, received, file);
+      if (status.ok()) continue;
+      if (!absl::IsUnavailable(status) || tries >= 5) return status;
+    }
     return absl::OkStatus();
   }
 
@@ -262,8 +280,8 @@ class Member {
   const ConnectionOptions& options_;
   const std::shared_ptr<grpc::Channel> channel_;
   uint64_t instance_ = 0;
-  bool prepared_ = false;
   bool joined_ = false;
+  std::string run_id_;  // of the run that host_ is prepared for
   std::string model_sha256_;
   Parameters model_;
   Outgoing last_;  // kept until a newer one: a restarted server gets it again

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/networks/gemm.h"
 #include "client/npy_values.h"
+#include "common/lanczos.h"
 #include "common/status.h"
 
 namespace leeway {
@@ -242,6 +243,31 @@ class SoftmaxRegression final : public Objective<double> {
     return loss;
   }
 
+  // diag(p) - pp' is at most 1/2 for any probabilities p, so that the Hessian is at most
+  // X'X/(2n) for every class (X with its column of ones), whatever the model; with two
+  // classes it gets there, at w = 0.
+  std::optional<double> SmoothnessEverywhere() override {
+    if (smoothness_) return smoothness_;
+    const Index cols = x_.cols();
+    Lanczos lanczos(cols + 1, kSmoothnessIterations);
+    while (!lanczos.done()) {
+      const Vector<double>& v = lanczos.direction();
+      Vector<double> product = Vector<double>::Zero(cols + 1);
+      for (Index first = 0; first < x_.rows(); first += BlockRows()) {
+        const Index size = std::min(BlockRows(), x_.rows() - first);
+        const View x = x_.Some({}, first, size, batch_);
+        Eigen::Map<Vector<double>> along = column_.Column(size);
+        along.noalias() = x * v.head(cols);
+        along.array() += v[cols];
+        product.head(cols).noalias() += x.transpose() * along;
+        product[cols] += along.sum();
+      }
+      lanczos.Observe(product / static_cast<double>(x_.rows()));
+    }
+    smoothness_ = 0.5 * lanczos.largest() + l2_;
+    return smoothness_;
+  }
+
   TestResult Test(ConstVectorRef<double> w) override {
     TestResult result;
     result.examples = static_cast<uint64_t>(test_x_.rows());
@@ -260,6 +286,8 @@ class SoftmaxRegression final : public Objective<double> {
   }
 
  private:
+  static constexpr uint32_t kSmoothnessIterations = 60;
+
   // Examples at a time: their inputs (half a megabyte) stay in the cache from the
   // logits to the gradient, and memory does not grow with the data.
   Index BlockRows() const { return std::clamp<Index>(65536 / x_.cols(), 16, 256); }
@@ -295,6 +323,7 @@ class SoftmaxRegression final : public Objective<double> {
   const std::vector<Index> test_labels_;
   Inputs test_x_;
 
+  std::optional<double> smoothness_;  // found when first asked for
   Scratch batch_;
   Scratch logits_;
   Scratch column_;

@@ -34,6 +34,7 @@ absl::StatusOr<double> QuantityOf(Objective<double>& objective, const v1::Task& 
                                   const Vector<double>& w) {
   switch (task.count()) {
     case v1::CLIENT_SMOOTHNESS:
+      if (const std::optional<double> bound = objective.SmoothnessEverywhere()) return *bound;
       return SpectrumOf(objective, w).largest;
     case v1::CLIENT_CONVEXITY:
       return SpectrumOf(objective, w).smallest;

@@ -61,18 +61,25 @@ template <typename T>
 std::vector<char> Shorten(const v1::Task& task, size_t dimension, Rng rng,
                           ClientReport<T>& report) {
   const ReportLayout layout(task);
-  const size_t compared = task.displacement() ? dimension : 0;  // it comes first
-  const std::vector<T> exact(report.vectors.begin(),
-                             report.vectors.begin() + static_cast<std::ptrdiff_t>(compared));
+  const std::vector<T> exact = report.vectors;
   const v1::Encoding encoding = EncodingFor(task.encoding(), std::is_same_v<T, double>);
   const std::string bytes = EncodeShort(encoding, absl::MakeSpan(report.vectors), rng);
-  double squared = 0;
-  for (size_t i = 0; i < compared; ++i) {
-    const double error = static_cast<double>(report.vectors[i]) - static_cast<double>(exact[i]);
-    squared += error * error;
-  }
+  const auto squared_error = [&](int vector) {
+    double squared = 0;
+    for (size_t i = static_cast<size_t>(vector) * dimension, n = i + dimension; i < n; ++i) {
+      const double error = static_cast<double>(report.vectors[i]) - static_cast<double>(exact[i]);
+      squared += error * error;
+    }
+    return squared;
+  };
   if (layout.encoding_error >= 0) {
-    report.scalars[static_cast<size_t>(layout.encoding_error)] = squared;
+    report.scalars[static_cast<size_t>(layout.encoding_error)] = squared_error(layout.displacement);
+  }
+  for (int k = 0; layout.first_encoding_variance >= 0 && k < task.drift_steps_size(); ++k) {
+    const double step_size = task.rule().step_size();
+    report.scalars[static_cast<size_t>(layout.first_encoding_variance + k)] =
+        static_cast<double>(report.weight) * squared_error(layout.first_drift + k) /
+        (step_size * step_size);
   }
   return {bytes.begin(), bytes.end()};
 }

@@ -179,6 +179,10 @@ class Trajectory {
         needed ? objective_.Evaluate(start_, {}, gradient_) : objective_.Loss(start_, gradient_);
     Scalar(layout_.loss) = loss;
     Scalar(layout_.loss_squared) = loss * loss;
+    if (layout_.first_weighted_loss >= 0) {
+      double power = Weight();
+      for (int k = 0; k < 3; ++k, power *= loss) Scalar(layout_.first_weighted_loss + k) = power;
+    }
     if (needed) full_step_ = step_size_ * gradient_;
     if (layout_.full_step >= 0) {
       Scalar(layout_.gradient_squared) = gradient_.template cast<double>().squaredNorm();

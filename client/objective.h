@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <variant>
 
 #include "absl/status/statusor.h"
@@ -42,6 +43,9 @@ class Objective {
   // Step of the central differences that Hessians are taken by; an affine gradient
   // allows 1, which leaves nothing but rounding.
   virtual double DifferenceStep() const { return 1e-4; }
+  // Where the Hessian depends on the model: an upper bound of its eigenvalues at every
+  // model. Nothing where it does not.
+  virtual std::optional<double> SmoothnessEverywhere() { return std::nullopt; }
   // Loss (summed) and correct answers on the test part; for regression, correct
   // is 0. Without a test part, examples is 0.
   virtual TestResult Test(ConstVectorRef<T> w) = 0;

@@ -1,5 +1,6 @@
 #include "common/credentials.h"
 
+#include <arpa/inet.h>
 #include <openssl/pem.h>
 
 #include <cerrno>
@@ -103,6 +104,14 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
   return absl::NotFoundError(absl::StrCat("cannot read ", path, ": ", why));
 }
 
+bool IsLoopback(absl::string_view host) {
+  in_addr address;
+  if (inet_pton(AF_INET, std::string(host).c_str(), &address) == 1) {
+    return ntohl(address.s_addr) >> 24 == 127;
+  }
+  return host == "localhost" || host == "::1" || host == "[::1]";
+}
+
 bool IsLocalAddress(absl::string_view address) {
   if (absl::StartsWith(address, "unix:") || absl::StartsWith(address, "unix-abstract:")) {
     return true;
@@ -110,8 +119,7 @@ bool IsLocalAddress(absl::string_view address) {
   for (absl::string_view scheme : {"dns:///", "dns:", "ipv4:", "ipv6:"}) {
     if (absl::StartsWith(address, scheme)) address.remove_prefix(scheme.size());
   }
-  const absl::string_view host = address.substr(0, address.rfind(':'));
-  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
+  return IsLoopback(address.substr(0, address.rfind(':')));
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentials(

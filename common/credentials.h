@@ -31,6 +31,8 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentials(
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentials(
     const TlsFiles& files, absl::string_view address, bool insecure_anywhere);
 
+// 127.0.0.0/8, ::1 or localhost.
+bool IsLoopback(absl::string_view host);
 // A loopback address, or a unix socket: nobody else's network sees it.
 bool IsLocalAddress(absl::string_view address);
 

@@ -19,6 +19,10 @@ ReportLayout::ReportLayout(const v1::Task& task) {
   if (!only_evaluate) {
     loss = next++;
     loss_squared = next++;
+    if (task.weighting() == v1::EXAMPLES) {
+      first_weighted_loss = next;
+      next += 3;
+    }
   }
   if (task.full_step()) gradient_squared = next++;
   if (drifts > 0) first_drift_squared = next;
@@ -42,6 +46,10 @@ ReportLayout::ReportLayout(const v1::Task& task) {
     next += task.thresholds_size();
   }
   if (task.displacement() && task.encoding() != v1::EXACT) encoding_error = next++;
+  if (drifts > 0 && task.encoding() != v1::EXACT) {
+    first_encoding_variance = next;
+    next += drifts;
+  }
   scalars = static_cast<size_t>(next);
 }
 

@@ -21,8 +21,10 @@ struct ReportLayout {
   size_t vectors = 0;
 
   // Scalars, each multiplied by the client's weight when added.
-  int loss = -1;                 // F_c at the start
-  int loss_squared = -1;         // F_c^2
+  int loss = -1;          // F_c at the start
+  int loss_squared = -1;  // F_c^2
+  // v_c, v_c F_c and v_c F_c^2, with weighting EXAMPLES: summed with the weight.
+  int first_weighted_loss = -1;
   int gradient_squared = -1;     // |grad F_c|^2, with full_step
   int first_drift_squared = -1;  // |B_c|^2 at the k-th of drift_steps
   // v_c |B_c|^2, with weighting EXAMPLES: summed with the weight, v_c^2 |B_c|^2.
@@ -36,6 +38,8 @@ struct ReportLayout {
   int correct = -1;         // number of test examples answered correctly
   int first_count = -1;     // with count: 1 if the quantity is above the k-th threshold
   int encoding_error = -1;  // |decoded - exact displacement|^2, with a short encoding
+  // v_c |decoded - exact B_c|^2 at the k-th of drift_steps, with a short encoding.
+  int first_encoding_variance = -1;
   size_t scalars = 0;
 
   TallyShape Shape(const v1::Task& task, size_t dimension) const;

@@ -22,13 +22,17 @@ constexpr size_t kLimbs = TallyShape::kLimbs;
 using Limbs = std::array<int64_t, kLimbs>;
 constexpr double kTwo32 = 4294967296.0;
 
-// v*x as limbs of 32 bits: value = sum limb_k * 2^(32k - 64). Exact down to
-// 2^-64; what is finer is cut off. False if |v*x| needs more than 2^62.
+// The unit of limb k: 2^(32k - 128).
+double LimbUnit(size_t k) { return std::ldexp(1.0, 32 * static_cast<int>(k) - 128); }
+
+// v*x as limbs of 32 bits: value = sum limb_k * 2^(32k - 128). Exact down to
+// 2^-128; what is finer is cut off. False if |v*x| needs more than 2^126. So wide
+// because squares are summed, too: of losses from 10^-19 to 10^19.
 bool ToLimbs(double value, Limbs& limbs) {
-  if (!(std::abs(value) < 0x1p62)) return false;
+  if (!(std::abs(value) < 0x1p126)) return false;
   double rest = value;
   for (size_t k = kLimbs; k-- > 0;) {
-    const double unit = std::ldexp(1.0, 32 * static_cast<int>(k) - 64);
+    const double unit = LimbUnit(k);
     const double limb = std::trunc(rest / unit);
     limbs[k] = static_cast<int64_t>(limb);
     rest -= limb * unit;  // exact: limb*unit holds the leading bits of rest
@@ -56,7 +60,7 @@ double FromLimbs(const int64_t* in) {
   }
   double value = 0;
   for (size_t k = 0; k < kLimbs; ++k) {
-    value += std::ldexp(static_cast<double>(limbs[k]), 32 * static_cast<int>(k) - 64);
+    value += static_cast<double>(limbs[k]) * LimbUnit(k);
   }
   return negative ? -value : value;
 }
@@ -208,7 +212,8 @@ absl::Status Tally::Add(size_t group, uint64_t weight, absl::Span<const double> 
         !ToLimbs(scalars[i] * static_cast<double>(weight), limbs[i])) {
       return absl::InvalidArgumentError(
           absl::StrCat("scalar ", i, " is ", scalars[i],
-                       ", not a finite number below 2^62; check the client's data"));
+                       ", times its weight not a finite number below 2^126; scale the client's "
+                       "data (targets first)"));
     }
   }
 

@@ -4,7 +4,7 @@
 // processes, it was formed.
 //
 // A vector coordinate x of a client with weight v enters as round(v*x*2^f); a
-// scalar v*x takes four limbs of 32 bits, value = sum limb_k * 2^(32k-64).
+// scalar v*x takes eight limbs of 32 bits, value = sum limb_k * 2^(32k-128).
 // Tally is a value; it is not thread-safe.
 #ifndef LEEWAY_COMMON_TALLY_H_
 #define LEEWAY_COMMON_TALLY_H_
@@ -35,7 +35,14 @@ struct TallyShape {
   size_t flat_size() const { return groups * group_size(); }
   bool operator==(const TallyShape&) const = default;
 
-  static constexpr size_t kLimbs = 4;
+  static constexpr size_t kLimbs = 8;
+};
+
+// What is known beforehand of the clients in a sum: those of one group.
+struct GroupShare {
+  uint64_t clients = 0;
+  uint64_t weight = 0;
+  uint64_t test_examples = 0;
 };
 
 // Largest f such that max_update * total_weight * 2^f < 2^62.

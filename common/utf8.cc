@@ -1,5 +1,7 @@
 #include "common/utf8.h"
 
+#include "absl/strings/str_cat.h"
+
 namespace leeway {
 
 size_t Utf8SequenceLength(absl::string_view text) {
@@ -21,6 +23,23 @@ size_t Utf8SequenceLength(absl::string_view text) {
   if (lead == 0xf0 && byte(1) < 0x90) return 0;
   if (lead == 0xf4 && byte(1) >= 0x90) return 0;
   return length;
+}
+
+std::string OneLine(absl::string_view text, size_t most) {
+  std::string line;
+  while (!text.empty()) {
+    if (line.size() >= most) return line + "...";
+    const size_t length = Utf8SequenceLength(text);
+    const auto lead = static_cast<unsigned char>(text[0]);
+    if (length == 0 || lead < 0x20 || lead == 0x7f) {
+      absl::StrAppend(&line, "\\x", absl::Hex(lead, absl::kZeroPad2));
+      text.remove_prefix(1);
+    } else {
+      absl::StrAppend(&line, text.substr(0, length));
+      text.remove_prefix(length);
+    }
+  }
+  return line;
 }
 
 }  // namespace leeway

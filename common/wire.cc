@@ -1,13 +1,16 @@
 #include "common/wire.h"
 
 #include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 #include <grpcpp/support/slice.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <new>
 #include <set>
 
@@ -29,6 +32,11 @@ constexpr uint32_t kDataTag =
 constexpr uint32_t kChunkTag =
     WireFormatLite::MakeTag(v1::Chunk::kDataFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
+// Headers up to this size are taken apart without a further look.
+constexpr size_t kSmallHeaderBytes = size_t{64} << 10;
+// Fields of a header or join request besides its names; there is room for new ones.
+constexpr size_t kOtherFields = 64;
+
 void AppendTagAndLength(uint32_t tag, size_t length, std::string& out) {
   uint8_t bytes[16];
   uint8_t* end = google::protobuf::io::CodedOutputStream::WriteVarint32ToArray(tag, bytes);
@@ -47,6 +55,19 @@ absl::Status Malformed(absl::string_view what) {
                     "malformed");
 }
 
+// Entries of a message become objects many times their size: they are counted first.
+// A message that is cut short is left to its parser.
+size_t CountFields(google::protobuf::io::ZeroCopyInputStream& bytes) {
+  google::protobuf::io::CodedInputStream in(&bytes);
+  in.SetTotalBytesLimit(std::numeric_limits<int>::max());
+  size_t fields = 0;
+  while (const uint32_t tag = in.ReadTag()) {
+    if (!WireFormatLite::SkipField(&in, tag)) break;
+    ++fields;
+  }
+  return fields;
+}
+
 absl::Status BeyondNorm(double norm, double max_norm) {
   return WithReason(
       absl::OutOfRangeError(absl::StrCat(
@@ -58,6 +79,27 @@ absl::Status BeyondNorm(double norm, double max_norm) {
 template <typename T>
 absl::Span<const T> ValuesIn(absl::Span<const std::byte> payload) {
   return {reinterpret_cast<const T*>(payload.data()), payload.size() / sizeof(T)};
+}
+
+absl::Status WrongGroup(absl::string_view what) {
+  return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                        what, "; report each client in the group that its order says")),
+                    "wrong_group");
+}
+
+// Of a sum, that each group holds the clients that were assigned to it.
+absl::Status CheckGroups(absl::Span<const int64_t> flat, const TallyShape& shape,
+                         absl::Span<const GroupShare> shares) {
+  for (size_t g = 0; g < shares.size() && flat.size() == shape.flat_size(); ++g) {
+    const int64_t* in = flat.data() + g * shape.group_size();
+    if (in[0] != static_cast<int64_t>(shares[g].clients) ||
+        in[1] != static_cast<int64_t>(shares[g].weight)) {
+      return WrongGroup(absl::StrCat("group ", g, " claims ", in[0], " clients of weight ", in[1],
+                                     ", expected ", shares[g].clients, " of weight ",
+                                     shares[g].weight));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // A norm that is not a number says nothing here: the coordinate behind it is
@@ -109,6 +151,23 @@ absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
+absl::StatusOr<v1::JoinRequest> ParseJoin(const grpc::ByteBuffer& message) {
+  grpc::ByteBuffer view = message;  // shares the slices
+  grpc::ProtoBufferReader reader(&view);
+  if (CountFields(reader) > kMostHosted + kOtherFields) {
+    return WithReason(
+        absl::InvalidArgumentError(absl::StrCat("clients has more than ", kMostHosted,
+                                                " entries; share them among several processes")),
+        "too_many_names");
+  }
+  view = message;
+  v1::JoinRequest request;
+  if (!grpc::SerializationTraits<v1::JoinRequest>::Deserialize(&view, &request).ok()) {
+    return WithReason(absl::InvalidArgumentError("request is not a JoinRequest"), "malformed");
+  }
+  return request;
+}
+
 absl::Status CheckJoin(const v1::JoinRequest& request) {
   if (request.protocol_version() != kProtocolVersion) {
     return absl::FailedPreconditionError(
@@ -117,6 +176,13 @@ absl::Status CheckJoin(const v1::JoinRequest& request) {
   }
   if (request.clients().empty()) {
     return absl::InvalidArgumentError("clients is empty; a process must host at least one client");
+  }
+  if (!request.host().empty() && !IsName(request.host())) {
+    return WithReason(absl::InvalidArgumentError(
+                          absl::StrCat("host has ", request.host().size(),
+                                       " bytes or a control character; give leeway-client a --name "
+                                       "of at most 256 bytes without control characters")),
+                      "host");
   }
   std::set<absl::string_view> names;
   for (const v1::HostedClient& client : request.clients()) {
@@ -127,6 +193,12 @@ absl::Status CheckJoin(const v1::JoinRequest& request) {
     if (!names.insert(client.id()).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("client '", client.id(), "' is listed twice in one join request"));
+    }
+    if (client.test_examples() > (uint64_t{1} << 40)) {
+      return WithReason(absl::InvalidArgumentError(
+                            absl::StrCat("client '", client.id(), "' has ", client.test_examples(),
+                                         " test examples; expected at most 2^40")),
+                        "examples");
     }
     if (client.evaluator()) {
       if (client.examples() == 0 && client.test_examples() > 0) continue;
@@ -197,6 +269,16 @@ absl::Status ParsePart(const grpc::ByteBuffer& message, PayloadSink& sink) {
       std::string bytes;
       if (length > kMaxHeaderBytes) return Malformed("header is too large");
       if (!in.ReadString(&bytes, static_cast<int>(length))) return Malformed("header is cut short");
+      if (bytes.size() > kSmallHeaderBytes) {
+        google::protobuf::io::ArrayInputStream entries(bytes.data(), static_cast<int>(length));
+        const size_t most = sink.MostNames();
+        if (CountFields(entries) > most + kOtherFields) {
+          return WithReason(absl::InvalidArgumentError(
+                                absl::StrCat("the header names more clients than the run has, ",
+                                             most, "; name each client of the report once")),
+                            "too_many_names");
+        }
+      }
       v1::ReportHeader header;
       if (!header.ParseFromString(bytes)) return Malformed("header is not a ReportHeader");
       LEEWAY_RETURN_IF_ERROR(sink.OnHeader(std::move(header)));
@@ -239,7 +321,8 @@ absl::Status CheckHeader(const v1::ReportHeader& header, const TallyShape& shape
 }
 
 absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
-                        uint64_t weight, double max_norm, Tally& tally, Workers* workers) {
+                        absl::Span<const GroupShare> shares, double max_norm, Tally& tally,
+                        Workers* workers) {
   const absl::string_view bytes(reinterpret_cast<const char*>(payload.data()), payload.size());
   if (Xxh3(bytes) != header.payload_hash()) {
     return WithReason(
@@ -247,8 +330,11 @@ absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::by
         "checksum");
   }
   const TallyShape& shape = tally.shape();
+  uint64_t weight = 0;
+  for (const GroupShare& share : shares) weight += share.weight;
   if (header.encoding() == v1::TALLY) {
     const auto flat = ValuesIn<int64_t>(payload);
+    LEEWAY_RETURN_IF_ERROR(CheckGroups(flat, shape, shares));
     if (max_norm > 0) LEEWAY_RETURN_IF_ERROR(CheckSumNorm(flat, shape, weight, max_norm));
     return WithReason(tally.MergeFlat(flat, static_cast<uint64_t>(header.clients_size()), weight),
                       "impossible_sum");
@@ -258,6 +344,9 @@ absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::by
         absl::InvalidArgumentError(
             absl::StrCat("weight is ", header.weight(), ", this client is enrolled with ", weight)),
         "examples");
+  }
+  if (header.group() >= shares.size() || shares[header.group()].clients == 0) {
+    return WrongGroup(absl::StrCat("group is ", header.group()));
   }
   if (header.encoding() == v1::FLOAT64) {
     return AddChecked<double>(header, ValuesIn<double>(payload), weight, max_norm, tally, workers);
@@ -269,6 +358,25 @@ absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::by
   LEEWAY_RETURN_IF_ERROR(
       WithReason(DecodeShort(header.encoding(), payload, absl::MakeSpan(values)), "malformed"));
   return AddChecked<float>(header, values, weight, max_norm, tally, workers);
+}
+
+absl::Status FoldEvaluation(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
+                            absl::Span<const GroupShare> shares, const ReportLayout& layout,
+                            uint64_t targets, Tally& tally) {
+  Tally report(tally.shape());  // small: an evaluation has no vectors
+  LEEWAY_RETURN_IF_ERROR(FoldReport(header, payload, shares, 0, report));
+  for (size_t g = 0; g < shares.size(); ++g) {
+    const double tested = report.scalar(g, static_cast<size_t>(layout.test_examples));
+    const double correct = report.scalar(g, static_cast<size_t>(layout.correct));
+    const double most = static_cast<double>(shares[g].test_examples) * static_cast<double>(targets);
+    if (0 <= correct && correct <= tested && tested <= most) continue;
+    return WithReason(
+        absl::InvalidArgumentError(absl::StrCat(
+            correct, " of ", tested, " test examples are said to be right, expected at most ", most,
+            "; evaluate the test part that the client joined with")),
+        "test_examples");
+  }
+  return tally.Merge(report);
 }
 
 std::vector<grpc::ByteBuffer> EncodeReport(const v1::ReportHeader& header,

@@ -16,24 +16,30 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/layout.h"
 #include "common/tally.h"
 #include "proto/federation.pb.h"
 
 namespace leeway {
 
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 // Payload and model bytes per message; measured best around 256 KiB to 1 MiB.
 inline constexpr size_t kChunkBytes = size_t{1} << 20;
 // A model file up to this size rides inside the order.
 inline constexpr size_t kInlineModelBytes = size_t{64} << 10;
 // No message is longer, whoever sends it: a chunk and its header, or a request to
-// join with some 50,000 clients.
+// join with a million clients whose names are short.
 inline constexpr size_t kMaxMessageBytes = size_t{16} << 20;
 inline constexpr size_t kMaxHeaderBytes = kMaxMessageBytes - 2 * kChunkBytes;
+// Clients that one process may host.
+inline constexpr size_t kMostHosted = size_t{1} << 20;
 
 grpc::Status ToGrpc(const absl::Status& status);
 absl::Status FromGrpc(const grpc::Status& status);
 
+// Takes a join request apart, unless it has more clients than a process may host: an
+// empty entry of 2 bytes becomes an object of 70.
+absl::StatusOr<v1::JoinRequest> ParseJoin(const grpc::ByteBuffer& message);
 // Version, names, counts and schema of a join request.
 absl::Status CheckJoin(const v1::JoinRequest& request);
 
@@ -64,6 +70,8 @@ class Buffer {
 class PayloadSink {
  public:
   virtual ~PayloadSink() = default;
+  // More names than this a header cannot need; one that has more is not taken apart.
+  virtual size_t MostNames() const = 0;
   virtual absl::Status OnHeader(v1::ReportHeader header) = 0;
   virtual absl::StatusOr<std::byte*> Room(size_t bytes) = 0;
 };
@@ -77,12 +85,19 @@ absl::Status CheckHeader(const v1::ReportHeader& header, const TallyShape& shape
 // `room`; returns how many there were.
 absl::StatusOr<size_t> ParseChunk(const grpc::ByteBuffer& message, std::byte* out, size_t room);
 
-// Adds a complete payload to the tally. `weight` is the total enrolled weight of
-// the header's clients; `max_norm`, if positive, bounds each client's first vector,
-// its displacement (of a sum of several it bounds the sum). Unchanged on error.
-// `workers` share long vectors among them.
+// Adds a complete payload to the tally. `shares` holds, for each group, those of the
+// header's clients that were assigned to it; `max_norm`, if positive, bounds each
+// client's first vector, its displacement (of a sum of several it bounds the sum).
+// Unchanged on error. `workers` share long vectors among them.
 absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
-                        uint64_t weight, double max_norm, Tally& tally, Workers* workers = nullptr);
+                        absl::Span<const GroupShare> shares, double max_norm, Tally& tally,
+                        Workers* workers = nullptr);
+// The same for a task with `evaluate`, with its layout: nobody has tested on more
+// targets than it joined with, `targets` per test example, or answered more of them
+// correctly.
+absl::Status FoldEvaluation(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
+                            absl::Span<const GroupShare> shares, const ReportLayout& layout,
+                            uint64_t targets, Tally& tally);
 // What a displacement's norm may exceed max_norm by, relatively: rounding of a
 // client that scaled its update down to the limit.
 inline constexpr double kNormTolerance = 1e-5;

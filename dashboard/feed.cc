@@ -150,6 +150,7 @@ absl::Status Feed::ReadStore() {
   LEEWAY_ASSIGN_OR_RETURN(const std::string message, store_->Message());
   LEEWAY_ASSIGN_OR_RETURN(std::vector<NamedModel> names, store_->NamedModels());
   absl::MutexLock lock(&mu_);
+  const bool other_state = state != run_.state;  // a verdict says what a failed run lacks
   run_.state = state;
   run_.message = message;
   run_.names = std::move(names);
@@ -164,7 +165,7 @@ absl::Status Feed::ReadStore() {
   const bool weighs = std::any_of(records.begin(), records.end(), Weighs);
   run_.records.insert(run_.records.end(), records.begin(), records.end());
   run_.events.insert(run_.events.end(), events.begin(), events.end());
-  if (weighs || run_.records.size() == records.size()) verdict_ = Judge(run_);
+  if (weighs || other_state || run_.records.size() == records.size()) verdict_ = Judge(run_);
   return absl::OkStatus();
 }
 

@@ -1,8 +1,10 @@
 #include "dashboard/http.h"
 
-#include <arpa/inet.h>
 #include <httplib.h>
+#include <poll.h>
 
+#include <algorithm>
+#include <array>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -11,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "common/credentials.h"
 #include "common/status.h"
 #include "dashboard/assets.h"
 
@@ -23,6 +26,10 @@ constexpr size_t kThreads = 32;
 // A line now and then shows a page that the connection lives, and us that the page does.
 constexpr absl::Duration kHeartbeat = absl::Seconds(10);
 constexpr absl::Duration kFarewell = absl::Seconds(3);
+// What one request may have: its line and headers, and the time to send them or to
+// take the next piece of the answer.
+constexpr size_t kMostRequestBytes = 32 << 10;
+constexpr absl::Duration kPatience = absl::Seconds(5);
 
 // Nothing but our own files, and no way to put the page into another one.
 constexpr char kPolicy[] =
@@ -51,14 +58,6 @@ absl::StatusOr<Address> ParseAddress(const std::string& text) {
   return address;
 }
 
-bool IsLoopback(absl::string_view host) {
-  in_addr address;
-  if (inet_pton(AF_INET, std::string(host).c_str(), &address) == 1) {
-    return ntohl(address.s_addr) >> 24 == 127;
-  }
-  return host == "localhost" || host == "::1" || host == "[::1]";
-}
-
 // The host of a Host header, without the port.
 std::string HostName(const std::string& header) {
   const size_t bracket = header.rfind(']');
@@ -67,6 +66,67 @@ std::string HostName(const std::string& header) {
     return header;
   return header.substr(0, colon);
 }
+
+// One connection's bytes: a request that is too long, or comes too slowly, is cut off.
+// httplib limits neither the length of a line nor that of a body sent in chunks.
+class RequestStream : public httplib::Stream {
+ public:
+  explicit RequestStream(socket_t socket) : socket_(socket) {}
+
+  bool is_readable() const override { return begin_ < end_ || Poll(POLLIN, until_ - absl::Now()); }
+  bool is_writable() const override { return Poll(POLLOUT, kPatience); }
+  ssize_t read(char* out, size_t size) override {
+    if (begin_ == end_) {
+      const size_t room = std::min(buffer_.size(), left_);
+      if (room == 0 || !is_readable()) return -1;
+      const ssize_t got = recv(socket_, buffer_.data(), room, 0);
+      if (got <= 0) return got;
+      begin_ = 0;
+      end_ = static_cast<size_t>(got);
+      left_ -= end_;
+    }
+    const size_t n = std::min(size, end_ - begin_);
+    std::copy_n(buffer_.data() + begin_, n, out);
+    begin_ += n;
+    return static_cast<ssize_t>(n);
+  }
+  ssize_t write(const char* bytes, size_t size) override {
+    return is_writable() ? send(socket_, bytes, size, MSG_NOSIGNAL) : -1;
+  }
+  // Nobody asks who calls.
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return socket_; }
+
+ private:
+  // False also when the other side is gone.
+  bool Poll(short event, absl::Duration wait) const {
+    pollfd waited = {socket_, static_cast<short>(event | POLLRDHUP), 0};
+    const int64_t milliseconds = absl::ToInt64Milliseconds(std::max(wait, absl::ZeroDuration()));
+    if (poll(&waited, 1, static_cast<int>(milliseconds)) != 1) return false;
+    return (waited.revents & event) != 0 && (event == POLLIN || !(waited.revents & POLLRDHUP));
+  }
+
+  const socket_t socket_;
+  const absl::Time until_ = absl::Now() + kPatience;
+  size_t left_ = kMostRequestBytes;
+  std::array<char, 4096> buffer_;
+  size_t begin_ = 0;
+  size_t end_ = 0;
+};
+
+// Serves one request a connection, so that nothing that follows one is read.
+class HttpServer : public httplib::Server {
+ private:
+  bool process_and_close_socket(socket_t socket) override {
+    RequestStream stream(socket);
+    bool closed = false;
+    const bool served = process_request(stream, /*close_connection=*/true, closed, nullptr);
+    shutdown(socket, SHUT_RDWR);
+    close(socket);
+    return served;
+  }
+};
 
 class HttpDashboard : public Dashboard {
  public:
@@ -84,7 +144,6 @@ class HttpDashboard : public Dashboard {
       const int yes = 1;
       setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     });
-    server_.set_payload_max_length(4096);
     server_.set_default_headers({{"Content-Security-Policy", kPolicy},
                                  {"X-Content-Type-Options", "nosniff"},
                                  {"Referrer-Policy", "no-referrer"},
@@ -131,6 +190,13 @@ class HttpDashboard : public Dashboard {
 
   void Route() {
     server_.set_pre_routing_handler([this](const Request& request, Response& response) {
+      // Before a body is read: there is nothing to send us.
+      if (request.method != "GET" && request.method != "HEAD") {
+        response.status = 405;
+        response.set_header("Allow", "GET, HEAD");
+        response.set_content("This dashboard is read-only.\n", "text/plain");
+        return Server::HandlerResponse::Handled;
+      }
       // Another site's name that was made to point here (DNS rebinding) must not
       // let that site read us.
       if (!IsLoopback(address_.host) || IsLoopback(HostName(request.get_header_value("Host")))) {
@@ -202,7 +268,7 @@ class HttpDashboard : public Dashboard {
   const std::function<std::string()> metrics_;
   Feed feed_;
   std::string url_;
-  Server server_;
+  HttpServer server_;
   std::thread thread_;
 
   absl::Mutex mu_;

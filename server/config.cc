@@ -163,6 +163,11 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
     return Bad(absl::StrCat(field, ".local"),
                "needs either steps (H, at least 1) or epochs, not both and not neither");
   }
+  if (rule.step_size() == 0 && rule.epochs() > 0) {
+    return Bad(absl::StrCat(field, ".local.step_size"),
+               "is auto, at most 1/(mu H), but with epochs H differs by client; give steps instead "
+               "of epochs, or a positive number");
+  }
   if (!(train.server().rate() > 0) || !std::isfinite(train.server().rate())) {
     return Bad(absl::StrCat(field, ".server.rate"),
                absl::StrCat("is ", train.server().rate(), "; give a positive number, usually 1"));

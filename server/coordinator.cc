@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/reason.h"
 #include "common/status.h"
@@ -255,11 +256,12 @@ absl::Status Coordinator::CheckOpen(uint64_t round, uint32_t attempt) const {
       "late");
 }
 
-absl::StatusOr<Coordinator::ReportState> Coordinator::BeginReport(
-    uint64_t round, uint32_t attempt, absl::Span<const std::string> clients, uint64_t digest) {
+absl::StatusOr<Coordinator::ReportState> Coordinator::CheckReport(
+    uint64_t round, uint32_t attempt, absl::Span<const std::string> clients, uint64_t digest,
+    absl::Time now) const {
   LEEWAY_RETURN_IF_ERROR(CheckOpen(round, attempt));
   size_t replays = 0;
-  std::vector<Member*> waiting;
+  absl::flat_hash_set<ClientIndex> named;
   for (const std::string& id : clients) {
     const auto index = index_.find(id);
     const auto member = index == index_.end() ? members_.end() : members_.find(index->second);
@@ -267,6 +269,11 @@ absl::StatusOr<Coordinator::ReportState> Coordinator::BeginReport(
       return WithReason(absl::PermissionDeniedError(
                             absl::StrCat("client '", id, "' was not sampled in round ", round)),
                         "not_sampled");
+    }
+    if (!named.insert(member->first).second) {
+      return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                            "client '", id, "' is named twice in one report; name it once")),
+                        "named_twice");
     }
     if (member->second.state == MemberState::kFailed ||
         member->second.state == MemberState::kReplaced) {
@@ -277,23 +284,15 @@ absl::StatusOr<Coordinator::ReportState> Coordinator::BeginReport(
                             "; wait for the next order")),
                         "lost_place");
     }
-    if (member->second.state == MemberState::kWaiting) {
-      waiting.push_back(&member->second);
-    } else if (member->second.digest != digest) {
+    if (member->second.state == MemberState::kWaiting) continue;
+    if (member->second.digest != digest) {
       return WithReason(absl::AlreadyExistsError(
                             absl::StrCat("client '", id, "' has already reported in round ", round,
                                          " with other bytes; the first report stays")),
                         "other_bytes");
-    } else {
-      ++replays;
     }
+    ++replays;
   }
-#ifdef LEEWAY_MUTANT_COUNT_REPLAYS  // a deliberate bug that tests must find
-  if (replays == clients.size()) {
-    folding_ += static_cast<uint32_t>(clients.size());
-    return ReportState::kFold;
-  }
-#endif
   if (replays == clients.size()) return ReportState::kReplay;
   if (replays > 0) {
     return WithReason(
@@ -306,24 +305,49 @@ absl::StatusOr<Coordinator::ReportState> Coordinator::BeginReport(
                                                    " reports: this one is too late; drop it")),
         "late");
   }
-  for (Member* member : waiting) {
-    if (member->state == MemberState::kFolding) {
-      // Named twice: undo, the report is malformed.
-      for (Member* undo : waiting) undo->state = MemberState::kWaiting;
-      return absl::InvalidArgumentError("a client is named twice in one report");
-    }
-    member->state = MemberState::kFolding;
-    member->digest = digest;
+  // Else reports that cannot count, one after the other, would keep the round open.
+  if (now >= spec_.deadline) {
+    return WithReason(absl::FailedPreconditionError(
+                          absl::StrCat("round ", round,
+                                       " is past its deadline: the report is too late; drop "
+                                       "it and wait for the next order")),
+                      "late");
   }
-  folding_ += static_cast<uint32_t>(clients.size());
   return ReportState::kFold;
 }
 
-uint64_t Coordinator::WeightOf(absl::Span<const std::string> clients, bool by_examples) const {
-  if (!by_examples) return clients.size();
-  uint64_t weight = 0;
-  for (const std::string& id : clients) weight += roster_[index_.at(id)].examples;
-  return weight;
+absl::StatusOr<Coordinator::ReportState> Coordinator::BeginReport(
+    uint64_t round, uint32_t attempt, absl::Span<const std::string> clients, uint64_t digest,
+    absl::Time now) {
+  LEEWAY_ASSIGN_OR_RETURN(const ReportState state,
+                          CheckReport(round, attempt, clients, digest, now));
+#ifdef LEEWAY_MUTANT_COUNT_REPLAYS  // a deliberate bug that tests must find
+  if (state == ReportState::kReplay) {
+    folding_ += static_cast<uint32_t>(clients.size());
+    return ReportState::kFold;
+  }
+#endif
+  if (state == ReportState::kReplay) return state;
+  for (const std::string& id : clients) {
+    Member& member = members_.at(index_.at(id));
+    member.state = MemberState::kFolding;
+    member.digest = digest;
+  }
+  folding_ += static_cast<uint32_t>(clients.size());
+  return state;
+}
+
+std::vector<GroupShare> Coordinator::SharesOf(absl::Span<const std::string> clients,
+                                              bool by_examples, size_t groups) const {
+  std::vector<GroupShare> shares(groups);
+  for (const std::string& id : clients) {
+    const ClientIndex index = index_.at(id);
+    GroupShare& share = shares.at(members_.at(index).group);
+    ++share.clients;
+    share.weight += by_examples ? roster_[index].examples : 1;
+    share.test_examples += roster_[index].test_examples;
+  }
+  return shares;
 }
 
 void Coordinator::EndReport(absl::Span<const std::string> clients, bool counted) {

@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/tally.h"
 
 namespace leeway {
 
@@ -110,13 +111,20 @@ class Coordinator {
   // OK if that is the open round; else an error that says whether it is over or
   // not open yet.
   absl::Status CheckOpen(uint64_t round, uint32_t attempt) const;
-  // A complete upload for these clients has arrived. kFold: add it, then call
-  // EndReport. kReplay: it was counted before. Errors: not sampled, stale round,
-  // future round, other bytes under the same key, enough reports already.
+  // What a report for these clients would be. kFold: it is awaited. kReplay: it was
+  // counted before. Errors: not sampled, stale round, future round, past the deadline,
+  // a client named twice, other bytes under the same key, enough reports already.
+  absl::StatusOr<ReportState> CheckReport(uint64_t round, uint32_t attempt,
+                                          absl::Span<const std::string> clients, uint64_t digest,
+                                          absl::Time now) const;
+  // A complete upload for these clients has arrived, and CheckReport's answer stands.
+  // After kFold add it, then call EndReport.
   absl::StatusOr<ReportState> BeginReport(uint64_t round, uint32_t attempt,
-                                          absl::Span<const std::string> clients, uint64_t digest);
-  // What these roster clients count together: their examples, or 1 each.
-  uint64_t WeightOf(absl::Span<const std::string> clients, bool by_examples) const;
+                                          absl::Span<const std::string> clients, uint64_t digest,
+                                          absl::Time now);
+  // Of these members, by group, what they count: their examples, or 1 each.
+  std::vector<GroupShare> SharesOf(absl::Span<const std::string> clients, bool by_examples,
+                                   size_t groups) const;
   void EndReport(absl::Span<const std::string> clients, bool counted);
   // A waiting member cannot do its task, or what it sent was refused for good: it
   // loses its place in this round. False if it was not waiting for its report.

@@ -353,6 +353,9 @@ Coordinator::RoundState Engine::AwaitRound() {
       }
       // In steps, because the clock that wakes us may be set back meanwhile.
       absl::Duration wait = std::min(coordinator_->NextChange() - now, absl::Seconds(1));
+      // Past the deadline only a report that is being folded keeps the round open; its
+      // end wakes us.
+      if (wait <= absl::ZeroDuration()) wait = absl::Seconds(1);
       if (untold_) wait = std::min(wait, told_ + kCommitsTold - now);
       if (new_events_.empty()) changed_.WaitWithDeadline(&mu_, absl::Now() + wait);
       events = !new_events_.empty();

@@ -78,7 +78,13 @@ class Engine {
   void Leave(SessionId session);
   // The file of the open round's model. The slice shares the model's memory.
   absl::StatusOr<grpc::Slice> FindModel(const std::string& sha256) const;
-  // May this report come? Checked before any payload is read.
+  // Clients and evaluators of the run; none while it gathers them.
+  size_t roster_size() const {
+    MutexLock lock(&mu_);
+    return coordinator_->roster().size();
+  }
+  // May this report come: is it awaited in the open round, or a replay? Checked before
+  // any payload is read.
   absl::Status Admit(const v1::ReportHeader& header) const;
   // A complete report: checks and counts it.
   absl::StatusOr<v1::Receipt> Submit(const v1::ReportHeader& header,
@@ -134,6 +140,9 @@ class Engine {
   absl::Status CheckReport(const v1::ReportHeader& header) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddEvent(std::string kind, std::string subject, std::string text)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of a process that came or went; only so often.
+  void TellPresence(std::string kind, std::string subject, std::string text)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FailClient(const std::string& client, absl::string_view why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A report of this client was refused for good; too many, and it is out.
@@ -170,6 +179,7 @@ class Engine {
   v1::Progress progress_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::Event> new_events_ ABSL_GUARDED_BY(mu_);
   uint64_t last_event_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t presence_told_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t committed_ ABSL_GUARDED_BY(mu_) = 0;
   std::string last_failure_ ABSL_GUARDED_BY(mu_);                  // what a client's refusal said
   std::map<std::string, uint32_t> blamed_ ABSL_GUARDED_BY(mu_);    // refused reports, by client

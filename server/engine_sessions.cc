@@ -7,8 +7,10 @@
 #include "absl/time/clock.h"
 #include "common/digest.h"
 #include "common/encoding.h"
+#include "common/layout.h"
 #include "common/reason.h"
 #include "common/status.h"
+#include "common/utf8.h"
 #include "common/wire.h"
 #include "server/engine.h"
 #include "server/steady_time.h"
@@ -18,6 +20,20 @@ namespace {
 
 // Observers see a round fill up this often; its commit they see at once.
 constexpr absl::Duration kReportsTold = absl::Milliseconds(250);
+
+// Of what a client says about its failure.
+constexpr size_t kMostReasonBytes = 1024;
+
+// How often it is recorded that a process came or went.
+constexpr uint64_t kPresenceTold = 200;
+constexpr uint64_t kPresenceToldPerClient = 20;
+
+// Text has a target for every token.
+uint64_t TargetsPerExample(const v1::Model& model, const v1::DataSchema& schema) {
+  uint64_t targets = 1;
+  for (const uint64_t side : schema.feature_shape()) targets *= model.has_lstm() ? side : 1;
+  return targets;
+}
 
 }  // namespace
 
@@ -61,7 +77,7 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
     welcome.mutable_welcome()->set_seed(options_.config.seed());
     sink->Send(grpc::Slice(), welcome);
     sinks_[session] = sink;
-    AddEvent(
+    TellPresence(
         "joined", request.host(),
         absl::StrCat(request.clients_size(), " client(s), first '", request.clients(0).id(), "'"));
     if (open_ && coordinator_->round_open()) {
@@ -81,8 +97,13 @@ void Engine::Leave(SessionId session) {
     if (sinks_.erase(session) == 0) return;
     coordinator_->Leave(session, SteadyNow());
     progress_.set_joined(coordinator_->joined());
+    // Nobody is left who says what the data look like.
+    if (sinks_.empty() && coordinator_->roster().empty()) {
+      schema_.reset();
+      layout_.reset();
+    }
     if (!stopping_ && !finished_)
-      AddEvent("left", absl::StrCat("session ", session), "its stream ended");
+      TellPresence("left", absl::StrCat("session ", session), "its stream ended");
     changed_.SignalAll();
   }
   NotifyObservers();
@@ -116,8 +137,13 @@ absl::Status Engine::CheckReport(const v1::ReportHeader& header) const {
 }
 
 absl::Status Engine::Admit(const v1::ReportHeader& header) const {
+  const std::vector<std::string> clients(header.clients().begin(), header.clients().end());
+  const uint64_t digest = Xxh3(header.SerializeAsString());
   MutexLock lock(&mu_);
-  return CheckReport(header);
+  LEEWAY_RETURN_IF_ERROR(CheckReport(header));
+  if (clients.empty()) return absl::OkStatus();  // failures only
+  return coordinator_->CheckReport(header.round(), header.attempt(), clients, digest, SteadyNow())
+      .status();
 }
 
 absl::StatusOr<v1::Receipt> Engine::Submit(const v1::ReportHeader& header,
@@ -138,28 +164,34 @@ absl::StatusOr<v1::Receipt> Engine::Take(const v1::ReportHeader& header,
   const uint64_t digest = Xxh3(header.SerializeAsString());
   v1::Receipt receipt;
   receipt.set_round(header.round());
-  uint64_t weight = 0;
+  std::vector<GroupShare> shares;
   double max_norm = 0;
+  std::optional<ReportLayout> evaluation;
+  uint64_t targets = 0;
   {
     MutexLock lock(&mu_);
     LEEWAY_RETURN_IF_ERROR(CheckReport(header));
     if (!clients.empty()) {
-      LEEWAY_ASSIGN_OR_RETURN(
-          const Coordinator::ReportState state,
-          coordinator_->BeginReport(header.round(), header.attempt(), clients, digest));
+      LEEWAY_ASSIGN_OR_RETURN(const Coordinator::ReportState state,
+                              coordinator_->BeginReport(header.round(), header.attempt(), clients,
+                                                        digest, SteadyNow()));
       if (state == Coordinator::ReportState::kReplay) {
         receipt.set_replay(true);
         return receipt;
       }
-      weight = coordinator_->WeightOf(clients, open_->task.weighting() == v1::EXAMPLES);
+      shares = coordinator_->SharesOf(clients, open_->task.weighting() == v1::EXAMPLES,
+                                      open_->shape.groups);
       max_norm = open_->task.max_norm();
+      if (open_->task.evaluate()) evaluation.emplace(open_->task);
+      targets = TargetsPerExample(options_.config.model(), *schema_);
     }
   }
   absl::Status folded;
   if (!clients.empty()) {
     MutexLock lock(&fold_mu_);
     const absl::Time begun = options_.meter ? absl::Now() : absl::Time();
-    folded = FoldReport(header, payload, weight, max_norm, tally_, &folders_);
+    folded = evaluation ? FoldEvaluation(header, payload, shares, *evaluation, targets, tally_)
+                        : FoldReport(header, payload, shares, max_norm, tally_, &folders_);
     if (options_.meter && folded.ok()) {
       options_.meter->Folded(absl::Now() - begun, payload.size());
     }
@@ -186,8 +218,9 @@ absl::StatusOr<v1::Receipt> Engine::Take(const v1::ReportHeader& header,
 
 void Engine::FailClient(const std::string& client, absl::string_view why) {
   if (!coordinator_->Fail(client)) return;
-  last_failure_ = absl::StrCat("client '", client, "': ", why);
-  AddEvent("refused", client, std::string(why));
+  const std::string line = OneLine(why, kMostReasonBytes);  // a client may have written it
+  last_failure_ = absl::StrCat("client '", client, "': ", line);
+  AddEvent("refused", client, line);
   changed_.SignalAll();
 }
 
@@ -209,6 +242,19 @@ void Engine::CountRefusal(const absl::Status& status) {
 std::map<std::string, uint64_t> Engine::Refusals() const {
   MutexLock lock(&mu_);
   return refusals_;
+}
+
+// A process that joins and leaves without end must not fill the disk.
+void Engine::TellPresence(std::string kind, std::string subject, std::string text) {
+  const uint64_t most = kPresenceTold + kPresenceToldPerClient * uint64_t{coordinator_->expected()};
+  if (presence_told_ > most) return;
+  if (++presence_told_ <= most) {
+    AddEvent(std::move(kind), std::move(subject), std::move(text));
+  } else {
+    AddEvent(std::move(kind), "",
+             absl::StrCat("processes have come or gone ", most,
+                          " times; from here on this is not recorded"));
+  }
 }
 
 void Engine::AddEvent(std::string kind, std::string subject, std::string text) {

@@ -75,7 +75,8 @@ class Visit {
 
 class Gate {
  public:
-  // Calls that one certificate (without TLS: one connection) may have at a time.
+  // Calls that one certificate (without TLS: one connection; no limit by a unix socket)
+  // may have at a time.
   static constexpr int kCallsPerCaller = 64;
   // Connections with calls that one certificate may have at a time. A process has
   // one; there is room for observers and for those that are dead and not yet missed.

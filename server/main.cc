@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -162,6 +164,8 @@ absl::Status Serve(const Flags& flags) {
         "cannot listen on ", flags.listen,
         "; is the port in use? Choose another with --listen, or port 0 for any free one"));
   }
+  // A client may have joined before we fail below; its stream would be waited for.
+  const absl::Cleanup hang_up = [&server] { server->Shutdown(std::chrono::system_clock::now()); };
   const std::string address = BoundAddress(flags.listen, port);
   std::unique_ptr<Dashboard> dashboard;
   std::function<void()> unsubscribe = [] {};

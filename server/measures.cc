@@ -11,6 +11,8 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
+constexpr size_t kAllGroups = std::numeric_limits<size_t>::max();
+
 size_t At(int first, size_t k = 0) { return static_cast<size_t>(first) + k; }
 
 void FillLoss(const ReportLayout& layout, const Tally& tally, v1::RoundRecord& record) {
@@ -18,11 +20,16 @@ void FillLoss(const ReportLayout& layout, const Tally& tally, v1::RoundRecord& r
   const auto weight = static_cast<double>(tally.weight());
   const auto clients = static_cast<double>(tally.clients());
   const double loss = tally.scalar(At(layout.loss)) / weight;
-  const double variance = tally.scalar(At(layout.loss_squared)) / weight - loss * loss;
+  // sum p_c^2 (F_c - F)^2, which for equal weights is the variance over clients / S.
+  double spread = (tally.scalar(At(layout.loss_squared)) / weight - loss * loss) / clients;
+  if (layout.first_weighted_loss >= 0) {
+    const auto sum = [&](size_t k) { return tally.scalar(At(layout.first_weighted_loss, k)); };
+    spread = (sum(2) - 2 * loss * sum(1) + loss * loss * sum(0)) / (weight * weight);
+  }
   record.set_loss(loss);
   // Of the weighted mean over clients, each of which is one observation.
-  record.set_loss_standard_error(clients > 1 ? std::sqrt(std::max(variance, 0.0) / (clients - 1))
-                                             : kNaN);
+  record.set_loss_standard_error(
+      clients > 1 ? std::sqrt(std::max(spread, 0.0) * clients / (clients - 1)) : kNaN);
 }
 
 void FillGradient(const ReportLayout& layout, double step_size, const Tally& tally,
@@ -47,10 +54,11 @@ double MeanFactor(const v1::Task& task, const Population& population) {
 struct Sums {
   uint64_t clients = 0;
   double squares = 0;     // sum |z_c|^2
+  double rounding = 0;    // of the wire: sum |decoded - exact z_c|^2
   Vector<double> vector;  // sum z_c
 
   double Unbiased(uint64_t population) const {
-    return UnbiasedSquaredNorm(vector.squaredNorm(), squares, clients, population);
+    return UnbiasedSquaredNorm(vector.squaredNorm() - rounding, squares, clients, population);
   }
 };
 
@@ -74,25 +82,30 @@ double VarianceAlong(const std::vector<double>& lengths, uint64_t sample, uint64
 // direction that matters would get hardly any interval (docs/measures.md, 4).
 void FillUnbiased(const v1::Task& task, const ReportLayout& layout, const Tally& tally,
                   const Population& population, size_t k, v1::DriftAtSteps& drift) {
-  double value = drift.average_drift_squared();
+  double value = drift.average_drift_squared() - drift.encoding_variance();
   double half = 0;
   double further_up = 0;
   if (tally.clients() != population.clients) {
     const bool weighted = task.weighting() == v1::EXAMPLES;
     const size_t vector = At(layout.first_drift, k);
-    const size_t squares =
-        At(weighted ? layout.first_weighted_drift_squared : layout.first_drift_squared, k);
+    const int squares = weighted ? layout.first_weighted_drift_squared : layout.first_drift_squared;
     const double factor = MeanFactor(task, population);
     const double unit = factor / task.rule().step_size();
-    const Sums all{tally.clients(), factor * factor * tally.scalar(squares),
-                   unit * tally.vector(vector)};
+    const auto square = [&](size_t group_or_all, int scalar) {
+      if (scalar < 0) return 0.0;
+      const size_t at = At(scalar, k);
+      return factor * factor *
+             (group_or_all == kAllGroups ? tally.scalar(at) : tally.scalar(group_or_all, at));
+    };
+    const Sums all{tally.clients(), square(kAllGroups, squares),
+                   square(kAllGroups, layout.first_encoding_variance), unit * tally.vector(vector)};
     const double length = all.vector.norm();
     std::vector<double> without, lengths;
     for (size_t g = 0; g < tally.shape().groups; ++g) {
       if (tally.clients(g) == 0) continue;
       const Vector<double> group = unit * tally.vector(g, vector);
-      const Sums rest{all.clients - tally.clients(g),
-                      all.squares - factor * factor * tally.scalar(g, squares), all.vector - group};
+      const Sums rest{all.clients - tally.clients(g), all.squares - square(g, squares),
+                      all.rounding - square(g, layout.first_encoding_variance), all.vector - group};
       lengths.push_back(length > 0 ? group.dot(all.vector) /
                                          (length * static_cast<double>(tally.clients(g)))
                                    : 0);
@@ -147,17 +160,24 @@ void FillDrift(const v1::Task& task, const ReportLayout& layout, const Tally& ta
     drift.set_h(asked == 0 ? task.rule().steps() : asked);
     drift.set_average_drift_squared((sum / weight).squaredNorm());
     drift.set_drift_bound(tally.scalar(At(layout.first_drift_squared, k)) / weight);
+    if (layout.first_encoding_variance >= 0) {
+      drift.set_encoding_variance(tally.scalar(At(layout.first_encoding_variance, k)) /
+                                  (weight * weight));
+    }
     drift.set_classic_bound(ClassicBound(task, constants, drift.h(), record.dissimilarity()));
     FillUnbiased(task, layout, tally, population, k, drift);
     FillNoise(task, layout, tally, population, k, drift);
   }
 }
 
+// Counts up to here are exact, and fit into the record.
+constexpr double kMostExamples = 0x1p53;
+
 // Test results of one group, pooled over its examples.
 struct TestSums {
   TestSums(const ReportLayout& layout, const Tally& tally, uint32_t group) {
     if (layout.test_examples < 0 || group >= tally.shape().groups) return;
-    examples = tally.scalar(group, At(layout.test_examples));
+    examples = std::clamp(tally.scalar(group, At(layout.test_examples)), 0.0, kMostExamples);
     if (examples < 1) return;
     loss = tally.scalar(group, At(layout.test_loss)) / examples;
     accuracy = tally.scalar(group, At(layout.correct)) / examples;

@@ -92,7 +92,7 @@ RoundPlan Script::Next() const {
   // Test results are pooled over examples, so each client's sums count once.
   plan.task.set_weighting(plan.task.evaluate() ? v1::UNIFORM : run_.config.weighting());
   plan.task.set_max_update(run_.config.max_update());
-  // Measurements stay exact; what is trained on need not be.
+  // Probes stay exact; what is trained on, and the drift that comes with it, need not be.
   if (record.kind() == v1::TRAIN_ROUND) plan.task.set_encoding(run_.config.encoding());
   if (plan.task.groups() == 0) plan.task.set_groups(1);
   return plan;

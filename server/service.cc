@@ -1,11 +1,15 @@
 #include "server/service.h"
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
 #include <deque>
+#include <functional>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/reason.h"
 #include "common/wire.h"
 #include "proto/federation.grpc.pb.h"
@@ -19,6 +23,8 @@ using grpc::CallbackServerContext;
 
 // Two uploads can arrive while a third is being folded.
 constexpr size_t kMemoryQuota = size_t{64} << 20;
+
+constexpr int kReflectionThreads = 8;
 
 template <typename Message>
 absl::StatusOr<Message> Decode(const ByteBuffer& bytes, absl::string_view what) {
@@ -52,8 +58,9 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
                    public OrderSink,
                    public std::enable_shared_from_this<JoinStream> {
  public:
-  static JoinStream* Start(Engine& engine, Visit visit, const v1::JoinRequest& request) {
-    auto stream = std::make_shared<JoinStream>(engine, std::move(visit));
+  static JoinStream* Start(Engine& engine, CallbackServerContext& context, Visit visit,
+                           const v1::JoinRequest& request) {
+    auto stream = std::make_shared<JoinStream>(engine, context, std::move(visit));
     stream->self_ = stream;
     absl::StatusOr<SessionId> session = engine.Join(request, stream);
     if (!session.ok()) {
@@ -66,11 +73,20 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
     return stream.get();
   }
 
-  JoinStream(Engine& engine, Visit visit) : engine_(engine), visit_(std::move(visit)) {}
+  JoinStream(Engine& engine, CallbackServerContext& context, Visit visit)
+      : engine_(engine), context_(context), visit_(std::move(visit)) {}
 
   void Send(const grpc::Slice& common, const v1::Order& own) override {
     const grpc::Slice slices[] = {common, grpc::Slice(own.SerializeAsString())};
     MutexLock lock(&mu_);
+    if (closing_) return;
+    if (queue_.size() >= kMostUnread) {
+      // When it joins again it hears of what is to be done now. The write under way
+      // would wait for ever; that it was cancelled we hear on another thread.
+      unread_ = true;
+      Abandon();
+      return context_.TryCancel();
+    }
     queue_.emplace_back(slices, 2);
     Pump();
   }
@@ -97,11 +113,17 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
 
   void OnDone() override {
     SessionId session = 0;
+    bool unread = false;
     {
       MutexLock lock(&mu_);
       session = session_;
+      unread = unread_;
     }
     TakeOver(this);
+    if (unread) {
+      engine_.CountRefusal(WithReason(
+          absl::ResourceExhaustedError("the process does not read its orders"), "unread_orders"));
+    }
     engine_.Leave(session);
     std::shared_ptr<JoinStream> self = std::move(self_);  // dies here, or with the engine's
   }
@@ -126,7 +148,12 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
     }
   }
 
+  // Orders that may wait for a process to read those before them, which are as many as
+  // its window holds. A client that is busy for many rounds may have this happen.
+  static constexpr size_t kMostUnread = 16;
+
   Engine& engine_;
+  CallbackServerContext& context_;  // lives until OnDone, so while finished_ is not set
   const Visit visit_;
   std::shared_ptr<JoinStream> self_;
   Mutex mu_;
@@ -135,44 +162,95 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
   ByteBuffer current_;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
+  bool unread_ ABSL_GUARDED_BY(mu_) = false;  // it was closed for that
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Status status_ ABSL_GUARDED_BY(mu_);
 };
 
 // ---------------------------------------------------------------- Fetch
+// A model on its way. It keeps the model in memory, so it must move on: one that has not
+// within limits.upload_seconds is at an end.
 class FetchStream : public grpc::ServerWriteReactor<ByteBuffer> {
  public:
-  FetchStream(Visit visit, grpc::Slice file, uint64_t offset)
-      : visit_(std::move(visit)), file_(std::move(file)), offset_(offset) {
-    Next();
+  static FetchStream* Start(Engine& engine, CallbackServerContext& context, Visit visit,
+                            grpc::Slice file, uint64_t offset) {
+    auto stream =
+        std::make_shared<FetchStream>(engine, context, std::move(visit), std::move(file), offset);
+    stream->self_ = stream;
+    MutexLock lock(&stream->mu_);
+    stream->StartClock();
+    stream->Next();
+    return stream.get();
   }
+
+  FetchStream(Engine& engine, CallbackServerContext& context, Visit visit, grpc::Slice file,
+              uint64_t offset)
+      : engine_(engine),
+        context_(context),
+        visit_(std::move(visit)),
+        file_(std::move(file)),
+        offset_(offset) {}
+
   void OnWriteDone(bool ok) override {
-    TakeOver(this);
+    MutexLock lock(&mu_);
     if (!ok) return Finish(grpc::Status::CANCELLED);
     Next();
   }
   void OnDone() override {
-    TakeOver(this);
-    delete this;
+    const std::shared_ptr<FetchStream> self = std::move(self_);  // its clock may hold it too
+    bool stalled = false;
+    {
+      MutexLock lock(&mu_);
+      done_ = true;
+      clock_.reset();
+      stalled = stalled_;
+    }
+    if (!stalled) return;
+    engine_.CountRefusal(
+        WithReason(absl::DeadlineExceededError("the model was not read for limits.upload_seconds"),
+                   "slow_fetch"));
   }
 
  private:
-  void Next() {
-    if (offset_ >= file_.size()) {
-      HandOver(this);
-      return Finish(grpc::Status::OK);
-    }
+  void Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (offset_ >= file_.size()) return Finish(grpc::Status::OK);
     const size_t size = std::min<size_t>(kChunkBytes, file_.size() - offset_);
     chunk_ = EncodeChunk(file_, offset_, size);
     offset_ += size;
-    HandOver(this);
     StartWrite(&chunk_);
   }
 
+  void StartClock() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    seen_ = offset_;
+    clock_ = std::make_unique<grpc::Alarm>();
+    std::function<void(bool)> ring = [self = self_](bool rang) {
+      TakeOver(&clocks_);
+      if (rang) self->OnClock();
+    };
+    HandOver(&clocks_);
+    clock_->Set(absl::ToChronoTime(absl::Now() + engine_.upload_time()), std::move(ring));
+  }
+  void OnClock() {
+    MutexLock lock(&mu_);
+    if (done_) return;
+    if (offset_ != seen_) return StartClock();
+    stalled_ = true;
+    context_.TryCancel();  // the write under way fails, on another thread
+  }
+
+  static inline char clocks_ = 0;  // under this name functions go over to the clock's thread
+  Engine& engine_;
+  CallbackServerContext& context_;  // lives until OnDone
   const Visit visit_;
-  grpc::Slice file_;
-  size_t offset_;
-  ByteBuffer chunk_;
+  const grpc::Slice file_;
+  std::shared_ptr<FetchStream> self_;
+  Mutex mu_;
+  size_t offset_ ABSL_GUARDED_BY(mu_);
+  size_t seen_ ABSL_GUARDED_BY(mu_) = 0;  // offset_ when the clock was started
+  ByteBuffer chunk_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<grpc::Alarm> clock_ ABSL_GUARDED_BY(mu_);
+  bool stalled_ ABSL_GUARDED_BY(mu_) = false;
+  bool done_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 // ---------------------------------------------------------------- Observe
@@ -186,7 +264,9 @@ class ObserveStream : public grpc::ServerWriteReactor<v1::Observation> {
   void OnWriteDone(bool ok) override {
     MutexLock lock(&mu_);
     writing_ = false;
-    if (!ok || final_) return FinishOnce(ok ? grpc::Status::OK : grpc::Status::CANCELLED);
+    if (final_ && ok) return FinishOnce(grpc::Status::OK);
+    // A stream that was cancelled while this was written has nobody else to end it.
+    if (!ok || cancelled_) return FinishOnce(grpc::Status::CANCELLED);
     Pump();
   }
   void OnCancel() override {
@@ -256,11 +336,11 @@ class FederationService : public Methods {
                                              const ByteBuffer* request) override {
     absl::StatusOr<Visit> visit = gate_->Enter(*context);
     if (!visit.ok()) return Refuse<grpc::ServerWriteReactor<ByteBuffer>>(visit.status());
-    absl::StatusOr<v1::JoinRequest> join = Decode<v1::JoinRequest>(*request, "JoinRequest");
+    absl::StatusOr<v1::JoinRequest> join = ParseJoin(*request);
     if (!join.ok()) return Refuse<grpc::ServerWriteReactor<ByteBuffer>>(join.status());
     const absl::Status allowed = visit->identity().MayJoin(*join);
     if (!allowed.ok()) return Refuse<grpc::ServerWriteReactor<ByteBuffer>>(allowed);
-    return JoinStream::Start(engine_, *std::move(visit), *join);
+    return JoinStream::Start(engine_, *context, *std::move(visit), *join);
   }
 
   grpc::ServerWriteReactor<ByteBuffer>* Fetch(CallbackServerContext* context,
@@ -271,7 +351,8 @@ class FederationService : public Methods {
     if (!fetch.ok()) return Refuse<grpc::ServerWriteReactor<ByteBuffer>>(fetch.status());
     absl::StatusOr<grpc::Slice> file = engine_.FindModel(fetch->sha256());
     if (!file.ok()) return Refuse<grpc::ServerWriteReactor<ByteBuffer>>(file.status());
-    return new FetchStream(*std::move(visit), *std::move(file), fetch->offset());
+    return FetchStream::Start(engine_, *context, *std::move(visit), *std::move(file),
+                              fetch->offset());
   }
 
   grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>* Submit(CallbackServerContext* context) override {
@@ -335,8 +416,14 @@ void LimitResources(grpc::ServerBuilder& builder) {
   // Memory must not grow with the number of connections: no growing windows, and
   // read buffers that shrink when many are in use (docs/performance.md).
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  // More than the gate lets one caller have, so that it hears the gate's reason.
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 2 * Gate::kCallsPerCaller);
+  // Our own calls run on gRPC's callback threads, of which there are a few. Reflection
+  // is the one service that takes a thread for every call.
+  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
   grpc::ResourceQuota quota("leeway-server");
   quota.Resize(kMemoryQuota);
+  quota.SetMaxThreads(kReflectionThreads);
   builder.SetResourceQuota(quota);
 }
 

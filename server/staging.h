@@ -2,16 +2,20 @@
 // three would take more than 256 MB, bound the server's memory by model size, not by
 // number of clients; an upload that finds none free waits its turn without having
 // been read. One buffer fills while another is folded; a third gains a few percent.
-// Thread-safe.
+// Each client has at most one upload here, its newest.
+// Thread-safe. Calls uploads without holding its lock.
 #ifndef LEEWAY_SERVER_STAGING_H_
 #define LEEWAY_SERVER_STAGING_H_
 
+#include <algorithm>
 #include <deque>
-#include <functional>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "common/mutex.h"
 #include "common/wire.h"
 
@@ -19,14 +23,40 @@ namespace leeway {
 
 class Staging {
  public:
-  // A buffer for `bytes`, or null after having put `granted` in the queue: it will be given
-  // the next free one, from the thread that returns it. Whoever gets a buffer
-  // must return it.
-  using Granted = std::function<void(std::unique_ptr<Buffer>)>;
-  std::unique_ptr<Buffer> Take(size_t bytes, Granted granted) {
+  // Holds a buffer or waits for one, from Enter to Leave.
+  class Upload {
+   public:
+    virtual ~Upload() = default;
+    // Its turn has come, on the thread of whoever returned the buffer; gives it back
+    // if it has no use for it any more.
+    virtual std::unique_ptr<Buffer> OnGranted(std::unique_ptr<Buffer> buffer) = 0;
+    // A client of this upload has begun another.
+    virtual void OnSuperseded() = 0;
+  };
+
+  // An upload for the header's clients begins. What they had under way before is at an end:
+  // its connection broke, or they try for more than their share.
+  void Enter(const v1::ReportHeader& header, const std::shared_ptr<Upload>& upload) {
+    std::set<std::shared_ptr<Upload>> older;
+    {
+      MutexLock lock(&mu_);
+      for (const std::string& client : header.clients()) {
+        std::weak_ptr<Upload>& newest = newest_[client];
+        older.insert(newest.lock());
+        newest = upload;
+      }
+    }
+    for (const std::shared_ptr<Upload>& one : older) {
+      if (one && one != upload) one->OnSuperseded();
+    }
+  }
+
+  // A buffer for `bytes`, or null: the upload is in the queue and will be granted one.
+  // Whoever gets a buffer must return it.
+  std::unique_ptr<Buffer> Take(size_t bytes, std::shared_ptr<Upload> upload) {
     MutexLock lock(&mu_);
     if (taken_ >= (3 * bytes > kThreeAtMost ? 2 : 3)) {
-      waiting_.push_back(std::move(granted));
+      waiting_.push_back(std::move(upload));
       return nullptr;
     }
     ++taken_;
@@ -37,18 +67,37 @@ class Staging {
   }
 
   void Return(std::unique_ptr<Buffer> buffer) {
-    Granted granted;
-    {
-      MutexLock lock(&mu_);
-      if (waiting_.empty()) {
-        kept_.push_back(std::move(buffer));
-        --taken_;
-        return;
+    while (buffer) {
+      std::shared_ptr<Upload> next;
+      {
+        MutexLock lock(&mu_);
+        if (waiting_.empty()) {
+          kept_.push_back(std::move(buffer));
+          --taken_;
+          return;
+        }
+        next = std::move(waiting_.front());
+        waiting_.pop_front();
       }
-      granted = std::move(waiting_.front());
-      waiting_.pop_front();
+      buffer = next->OnGranted(std::move(buffer));
     }
-    granted(std::move(buffer));
+  }
+
+  // The upload is over; it waits no more.
+  void Leave(const v1::ReportHeader& header, const std::shared_ptr<Upload>& upload) {
+    MutexLock lock(&mu_);
+    const auto place = std::find(waiting_.begin(), waiting_.end(), upload);
+    if (place != waiting_.end()) waiting_.erase(place);
+    for (const std::string& client : header.clients()) {
+      const auto newest = newest_.find(client);
+      if (newest != newest_.end() && newest->second.lock() == upload) newest_.erase(newest);
+    }
+  }
+
+  // Somebody waits for a buffer.
+  bool wanted() {
+    MutexLock lock(&mu_);
+    return !waiting_.empty();
   }
 
  private:
@@ -57,7 +106,8 @@ class Staging {
   Mutex mu_;
   int taken_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::unique_ptr<Buffer>> kept_ ABSL_GUARDED_BY(mu_);
-  std::deque<Granted> waiting_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::shared_ptr<Upload>> waiting_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::string, std::weak_ptr<Upload>> newest_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace leeway

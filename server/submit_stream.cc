@@ -2,6 +2,7 @@
 
 #include <grpcpp/alarm.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -12,19 +13,27 @@
 #include "common/reason.h"
 #include "common/status.h"
 #include "common/wire.h"
+#include "server/steady_time.h"
 
 namespace leeway {
 namespace {
 
 using grpc::ByteBuffer;
 
+// Between these an upload is looked at: is it fast enough, is its round still open?
+constexpr absl::Duration kShortestLook = absl::Milliseconds(10);
+constexpr absl::Duration kLongestLook = absl::Seconds(1);
+
 absl::Status OutOfOrder(absl::string_view what) {
   return WithReason(absl::InvalidArgumentError(what), "chunk_order");
 }
 
 // Reads reports one after the other. Callbacks of one stream come one at a time,
-// except OnCancel and a granted staging buffer; mu_ orders those.
-class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, public PayloadSink {
+// except OnCancel, the clock, a granted staging buffer and a client's newer upload;
+// mu_ orders those.
+class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
+                     public PayloadSink,
+                     public Staging::Upload {
  public:
   static SubmitStream* Start(Engine& engine, Staging& staging, Visit visit) {
     auto stream = std::make_shared<SubmitStream>(engine, staging, std::move(visit));
@@ -60,14 +69,20 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
   }
   void OnDone() override {
     TakeOver(this);
-    { MutexLock lock(&mu_); }  // an OnCancel has let go of it
-    alarm_.reset();
+    const std::shared_ptr<SubmitStream> self = std::move(self_);  // others may hold it too
+    std::unique_ptr<Buffer> buffer;
+    {
+      MutexLock lock(&mu_);  // an OnCancel has let go of it
+      alarm_.reset();
+      buffer = std::move(large_);
+    }
     const Visit ended = std::move(visit_);
-    if (large_) staging_.Return(std::move(large_));
-    std::shared_ptr<SubmitStream> self = std::move(self_);  // a waiting grant may hold it too
+    if (header_) staging_.Leave(*header_, self);
+    staging_.Return(std::move(buffer));
   }
 
   // PayloadSink
+  size_t MostNames() const override { return engine_.roster_size(); }
   absl::Status OnHeader(v1::ReportHeader header) override {
     if (header_) {
       return OutOfOrder("a header came before the previous report was complete");
@@ -95,43 +110,117 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
     return room;
   }
 
+  // Staging::Upload
+  std::unique_ptr<Buffer> OnGranted(std::unique_ptr<Buffer> buffer) override {
+    {
+      MutexLock lock(&mu_);
+      if (finished_) return buffer;
+      // The round may have ended meanwhile.
+      const absl::Status still = engine_.Admit(*header_);
+      if (!still.ok()) {
+        Interrupt(still);
+        return buffer;
+      }
+      Begin();
+    }
+    ReadInto(std::move(buffer));
+    return nullptr;
+  }
+
+  void OnSuperseded() override {
+    std::unique_ptr<Buffer> buffer;
+    {
+      MutexLock lock(&mu_);
+      if (!waiting_ && begun_ == absl::InfiniteFuture()) return;  // it has just ended
+      buffer = Interrupt(WithReason(
+          absl::AbortedError("the client has begun another upload, which takes this one's place"),
+          "superseded"));
+    }
+    staging_.Return(std::move(buffer));
+  }
+
  private:
   Buffer& payload() { return large_ ? *large_ : small_; }
 
   void ReadOn() {
-    if (header_ && !alarm_) StartClock();
     MutexLock lock(&mu_);
-    if (expired_) return FinishOnce(ToGrpc(TooSlow()));
+    if (!interrupted_.ok()) {
+      engine_.CountRefusal(interrupted_);
+      return FinishOnce(ToGrpc(interrupted_));
+    }
+    if (header_ && !alarm_) {
+      begun_ = moved_ = SteadyNow();
+      moved_to_ = received_;
+      StartClock();
+    } else if (header_ && received_ >= moved_to_ + kChunkBytes) {
+      moved_ = SteadyNow();
+      moved_to_ = received_;
+    }
     reading_ = true;
     HandOver(this);
     StartRead(&in_);
   }
 
   // A report that does not come in one message must not take for ever.
-  void StartClock() {
+  void StartClock() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     alarm_ = std::make_unique<grpc::Alarm>();
     std::function<void(bool)> ring = [self = self_](bool rang) {
       TakeOver(&clocks_);
       if (rang) self->OnAlarm();
     };
     HandOver(&clocks_);
-    alarm_->Set(absl::ToChronoTime(absl::Now() + engine_.upload_time()), std::move(ring));
+    const absl::Duration left = begun_ + engine_.upload_time() - SteadyNow();
+    const absl::Duration look = std::max(kShortestLook, std::min({left, patience(), kLongestLook}));
+    alarm_->Set(absl::ToChronoTime(absl::Now() + look), std::move(ring));
   }
 
   void OnAlarm() {
-    MutexLock lock(&mu_);
-    expired_ = true;
-    if (reading_) FinishOnce(ToGrpc(TooSlow()));
+    std::unique_ptr<Buffer> buffer;
+    {
+      MutexLock lock(&mu_);
+      if (finished_ || begun_ == absl::InfiniteFuture()) return;
+      // Between two reads the report is its reader's.
+      const absl::Status status = reading_ ? CheckProgress() : absl::OkStatus();
+      if (status.ok()) return StartClock();
+      buffer = Interrupt(status);
+    }
+    staging_.Return(std::move(buffer));
   }
 
-  absl::Status TooSlow() {
-    const absl::Status status = WithReason(
-        absl::DeadlineExceededError(absl::StrCat(
-            "the report took longer than limits.upload_seconds, ",
-            absl::ToDoubleSeconds(engine_.upload_time()), "; send it faster or raise the limit")),
-        "slow_upload");
+  // Is the upload fast enough, and its report still awaited?
+  absl::Status CheckProgress() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const absl::Time now = SteadyNow();
+    if (now >= begun_ + engine_.upload_time()) {
+      return WithReason(
+          absl::DeadlineExceededError(absl::StrCat(
+              "the report took longer than limits.upload_seconds, ",
+              absl::ToDoubleSeconds(engine_.upload_time()), "; send it faster or raise the limit")),
+          "slow_upload");
+    }
+    if (large_ && now >= moved_ + patience() && staging_.wanted()) {
+      return WithReason(
+          absl::DeadlineExceededError(absl::StrCat(
+              "less than ", kChunkBytes, " bytes came in ", absl::ToDoubleSeconds(patience()),
+              " s, a twelfth of limits.upload_seconds, while other reports waited; send the "
+              "report again, faster, or raise the limit")),
+          "slow_upload");
+    }
+    return engine_.Admit(*header_);
+  }
+  // While others wait for its buffer, an upload must send a part of 1 MiB in this time:
+  // with the default limit 10 s, a link of 100 KB/s.
+  absl::Duration patience() const { return engine_.upload_time() / 12; }
+
+  // Ends the report under way from outside of its reader; returns the buffer it held.
+  std::unique_ptr<Buffer> Interrupt(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (finished_) return nullptr;
+    if (!reading_ && !waiting_) {  // its reader ends it, unless that was the last part
+      interrupted_ = status;
+      return nullptr;
+    }
     engine_.CountRefusal(status);
-    return status;
+    FinishOnce(ToGrpc(status));
+    return std::move(large_);
   }
 
   void Process() {
@@ -146,27 +235,25 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
 
   // The header of a large report is here; its payload is read when there is room.
   void AwaitStaging() {
+    {
+      MutexLock lock(&mu_);
+      if (cancelled_) return FinishOnce(grpc::Status::CANCELLED);
+      waiting_ = true;
+    }
+    staging_.Enter(*header_, self_);
     std::unique_ptr<Buffer> buffer;
     {
       MutexLock lock(&mu_);
-      buffer = staging_.Take(
-          header_->payload_size(),
-          [self = self_](std::unique_ptr<Buffer> later) { self->OnGranted(std::move(later)); });
-      waiting_ = !buffer;
-      if (waiting_ && cancelled_) FinishOnce(grpc::Status::CANCELLED);
+      if (finished_) return;  // cancelled, or the client has begun another meanwhile
+      buffer = staging_.Take(header_->payload_size(), self_);
+      if (buffer) Begin();
     }
     if (buffer) ReadInto(std::move(buffer));
   }
 
-  void OnGranted(std::unique_ptr<Buffer> buffer) {
-    bool gone = false;
-    {
-      MutexLock lock(&mu_);
-      waiting_ = false;
-      gone = finished_;
-    }
-    if (gone) return staging_.Return(std::move(buffer));
-    ReadInto(std::move(buffer));
+  void Begin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    waiting_ = false;
+    begun_ = SteadyNow();
   }
 
   void ReadInto(std::unique_ptr<Buffer> buffer) {
@@ -176,12 +263,18 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
   }
 
   void Complete() {
+    {
+      MutexLock lock(&mu_);
+      begun_ = absl::InfiniteFuture();
+      alarm_.reset();
+      interrupted_ = absl::OkStatus();
+    }
     const absl::StatusOr<v1::Receipt> receipt =
         engine_.Submit(*header_, {payload().data(), payload().size()});
     const bool quiet = header_->without_receipt();
+    if (large_) staging_.Leave(*header_, self_);
     header_.reset();
-    alarm_.reset();
-    if (large_) staging_.Return(std::move(large_));
+    staging_.Return(std::move(large_));
     if (!receipt.ok()) return End(receipt.status());
     if (quiet) return ReadOn();
     const grpc::Slice bytes(receipt->SerializeAsString());
@@ -214,12 +307,18 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, pub
   Buffer small_;
   std::unique_ptr<Buffer> large_;
   size_t received_ = 0;
-  std::unique_ptr<grpc::Alarm> alarm_;  // of a report that comes in several messages
 
+  // With mu_ held and reading_ or waiting_ set, other threads may look at the above.
   Mutex mu_;
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
-  bool expired_ ABSL_GUARDED_BY(mu_) = false;
-  bool waiting_ ABSL_GUARDED_BY(mu_) = false;
+  bool waiting_ ABSL_GUARDED_BY(mu_) = false;  // for a staging buffer
+  // Of a report that comes in several messages: its clock, when it was started, when
+  // and to where a whole part more had come, and why its reader is to end it.
+  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mu_);
+  absl::Time begun_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
+  absl::Time moved_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  size_t moved_to_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Status interrupted_ ABSL_GUARDED_BY(mu_);
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
 };

@@ -277,7 +277,7 @@ class History {
     const std::vector<std::string> names = {NameOf(report.client)};
     const uint64_t digest =
         Xxh3({reinterpret_cast<const char*>(report.displacement.data()), sizeof(Model)});
-    const auto state = coordinator_->BeginReport(report.round, report.attempt, names, digest);
+    const auto state = coordinator_->BeginReport(report.round, report.attempt, names, digest, now_);
     if (!state.ok() || *state == Coordinator::ReportState::kReplay) return;
     Fold(report, tally_);
     coordinator_->EndReport(names, true);

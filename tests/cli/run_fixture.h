@@ -39,6 +39,7 @@ inline void AddConstants(RunSummary& run, double convexity = 0.5) {
   constants.set_largest_client_smoothness(20);
   constants.set_smallest_client_convexity(convexity);
   constants.set_hessian_dissimilarity(std::nan(""));
+  constants.set_exact(true);
 }
 
 // A probe at w* with rho^2 = 1e-6 and bound 1e-3 at each h but 1, where it is
@@ -93,7 +94,8 @@ inline void AddTraining(RunSummary& run, uint32_t phase, uint32_t h, uint64_t ro
   }
 }
 
-// A finished run with an optimum and nothing else yet.
+// A finished run with an optimum and nothing else yet. Where the search for it
+// started, the root mean square of the clients' gradients is 5.
 inline RunSummary OptimumRun(uint64_t clients = 100) {
   RunSummary run;
   run.directory = "runs/made_up";
@@ -107,8 +109,13 @@ inline RunSummary OptimumRun(uint64_t clients = 100) {
   run.config.add_phases()->mutable_probe();
   run.config.add_phases()->mutable_fixed_point()->set_tolerance(1e-9);
   run.names = {{"optimum", "00ff"}};
-  AddRecord(run, v1::OPTIMUM_ROUND, 1).set_loss(7);
-  AddRecord(run, v1::OPTIMUM_ROUND, 1);
+  v1::RoundRecord& start = AddRecord(run, v1::OPTIMUM_ROUND, 1);
+  start.set_loss(7);
+  start.set_gradient_norm(3);
+  start.set_dissimilarity(16);
+  v1::RoundRecord& optimum = AddRecord(run, v1::OPTIMUM_ROUND, 1);
+  optimum.set_round_in_phase(2);
+  optimum.set_gradient_norm(1e-11);
   return run;
 }
 

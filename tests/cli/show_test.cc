@@ -9,6 +9,7 @@
 namespace leeway {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -26,6 +27,8 @@ v1::RoundRecord ProbeWithShares(std::initializer_list<std::pair<uint32_t, double
     drift->set_drift_bound(h == 1 ? 1e-30 : 0.5);
     drift->set_average_drift_squared(share * drift->drift_bound());
     drift->set_unbiased_drift_squared(share * drift->drift_bound());
+    drift->set_interval_low(share * drift->drift_bound());
+    drift->set_interval_high(share * drift->drift_bound());
   }
   return probe;
 }
@@ -102,8 +105,46 @@ TEST(ConclusionTest, SaysWhatTheSharesSay) {
               HasSubstr("reaches 30 % of its bound (at H = 10): client disagreement cancels only"));
   EXPECT_THAT(Conclusion(ProbeWithShares({{2, 0.97}, {10, 0.5}})), HasSubstr("does not cancel"));
   EXPECT_THAT(Conclusion(ProbeWithShares({{5, 0.01}})), HasSubstr("for H = 5"));
-  EXPECT_THAT(Conclusion(ProbeWithShares({{5, -0.01}})), HasSubstr("cannot be told from zero"));
+  EXPECT_THAT(Conclusion(ProbeWithShares({{5, 1e-12}})), HasSubstr("cannot be told from zero"));
   EXPECT_THAT(Conclusion(ProbeWithShares({{1, 0.9}})), HasSubstr("no client drifts"));
+}
+
+TEST(ConclusionTest, OfASampleGoesByTheUpperEndOfItsInterval) {
+  v1::RoundRecord probe = ProbeWithShares({{5, -0.01}});
+  v1::DriftAtSteps& drift = *probe.mutable_drift(0);
+  drift.set_interval_high(0.02 * drift.drift_bound());
+  EXPECT_THAT(Conclusion(probe), AllOf(HasSubstr("interval from a sample) stays at least 50 times"),
+                                       HasSubstr("cancels out")));
+  drift.set_interval_high(0.4 * drift.drift_bound());
+  EXPECT_THAT(Conclusion(probe), AllOf(HasSubstr("reaches 40 %"), HasSubstr("may not cancel")));
+}
+
+TEST(ConclusionTest, WhatWasNotMeasuredIsNotZero) {
+  v1::RoundRecord probe = ProbeWithShares({{5, std::nan("")}});
+  probe.set_reports(1);
+  EXPECT_THAT(Conclusion(probe), AllOf(HasSubstr("not known: 1 of the clients are too few"),
+                                       HasSubstr("at least 4"), Not(HasSubstr("cancels"))));
+  RunSummary run = FinishedRun();
+  run.records[2] = probe;
+  EXPECT_THAT(RunText(run), Not(HasSubstr("nan")));
+}
+
+TEST(RunTextTest, TheOptimumIsTheBestTrialNotTheLast) {
+  RunSummary run = FinishedRun();
+  run.records[0].set_gradient_norm(1e-15);
+  run.records[0].set_loss(0.25);
+  run.records[1].set_loss(0.75);
+  ASSERT_EQ(FindOptimum(run), &run.records[0]);
+  EXPECT_THAT(RunText(run), HasSubstr("|grad F| = 1e-15 after 2 rounds, loss 0.25"));
+  EXPECT_THAT(RunJson(run), AllOf(HasSubstr("\"gradient_norm\": 1.0000000000000001e-15"),
+                                  HasSubstr("\"rounds\": 2,")));
+  // Of a later search its own best, wherever that is worse.
+  v1::RoundRecord again = run.records[1];
+  again.set_phase(5);
+  again.set_round(60);
+  run.records.push_back(again);
+  EXPECT_EQ(FindOptimum(run), &run.records.back());
+  EXPECT_EQ(FindOptimum(run, 60), &run.records[0]);
 }
 
 TEST(RunTextTest, ShowsTablesAndPlaces) {

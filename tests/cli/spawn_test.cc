@@ -156,7 +156,7 @@ TEST_F(ChildrenTest, SignalsComeThroughTheDescriptor) {
 }
 
 TEST(LastLinesTest, TakesTheEndOfLongFiles) {
-  const std::string path = testing::TempDir() + "/last_lines.log";
+  const std::string path = absl::StrCat(testing::TempDir(), "/last_lines.", getpid(), ".log");
   {
     std::ofstream file(path);
     for (int i = 0; i < 100000; ++i) file << "line " << i << "\n";

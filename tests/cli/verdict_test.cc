@@ -117,10 +117,12 @@ TEST(VerdictTest, RoundingIsNotWeighedAgainstRounding) {
   point.set_loss_standard_error(1e-27);
   point.set_loss_gap(1.5e-26);
   EXPECT_EQ(Judge(run)->finding, Finding::kHarmless);
-  // But a real gap between clients of equal loss is one.
+  // A real gap, with no spread to weigh it against.
   point.set_loss_standard_error(0);
   point.set_loss_gap(0.1);
-  EXPECT_EQ(Judge(run)->finding, Finding::kConflict);
+  EXPECT_EQ(Judge(run)->finding, Finding::kUncertain);
+  EXPECT_TRUE(std::isnan(Judge(run)->evidence[0].gap_in_standard_errors));
+  EXPECT_THAT(Judge(run)->sentence, HasSubstr("standard error 0"));
 }
 
 TEST(VerdictTest, ASearchThatDidNotSettleProvesNothing) {
@@ -129,8 +131,9 @@ TEST(VerdictTest, ASearchThatDidNotSettleProvesNothing) {
   const Verdict verdict = *Judge(run);
   EXPECT_EQ(verdict.finding, Finding::kUncertain);
   EXPECT_EQ(verdict.largest_harmless_h, 2u);
-  EXPECT_THAT(verdict.sentence, HasSubstr("did not come to rest (|G| = 0.1)"));
-  EXPECT_THAT(WarningsOf(verdict), HasSubstr("max_rounds"));
+  EXPECT_THAT(verdict.sentence, HasSubstr("did not come to rest (|G| = 0.1); raise "
+                                          "fixed_point.max_rounds"));
+  EXPECT_THAT(verdict.warnings, IsEmpty());
   // So near to rest that the rest of the way cannot matter: above the tolerance only.
   run.records.back().mutable_fixed_point()->set_pseudo_gradient_norm(5e-9);
   EXPECT_EQ(Judge(run)->finding, Finding::kHarmless);
@@ -139,7 +142,7 @@ TEST(VerdictTest, ASearchThatDidNotSettleProvesNothing) {
 TEST(VerdictTest, BelowTheOptimumIsNoOptimum) {
   const Verdict verdict = *Judge(RunWithGaps({{2, -3}}));
   EXPECT_EQ(verdict.finding, Finding::kUncertain);
-  EXPECT_THAT(WarningsOf(verdict), HasSubstr("optimum.tolerance"));
+  EXPECT_THAT(verdict.sentence, HasSubstr("lower optimum.tolerance"));
 }
 
 TEST(VerdictTest, EvidenceStandsBesideIt) {
@@ -200,7 +203,7 @@ TEST(VerdictTest, WithoutConstantsThereIsNoFloor) {
   AddFixedPoint(run, 10, 0.1);
   EXPECT_EQ(Judge(run)->finding, Finding::kHarmless);
   EXPECT_TRUE(std::isnan(Judge(run)->evidence[0].floor));
-  EXPECT_THAT(WarningsOf(*Judge(run)), HasSubstr("phases { constants {} }"));
+  EXPECT_THAT(WarningsOf(*Judge(run)), HasSubstr("phases { constants { point: OPTIMUM } }"));
   AddConstants(run, 0);
   EXPECT_TRUE(std::isnan(Judge(run)->evidence[0].floor));
   EXPECT_THAT(WarningsOf(*Judge(run)), HasSubstr("not strongly convex"));
@@ -212,9 +215,41 @@ TEST(VerdictTest, WarnsOfWhatIsIncomplete) {
   run = RunWithGaps({{2, 0}});
   run.state = v1::FAILED;
   EXPECT_THAT(WarningsOf(*Judge(run)), HasSubstr("not complete (failed)"));
-  run = RunWithGaps({{2, 0}});
-  run.records.back().set_reports(99);
-  EXPECT_THAT(WarningsOf(*Judge(run)), HasSubstr("missed clients"));
+  // What the sentence says of one H only is noted of the others.
+  run = RunWithGaps({{2, 5}, {10, 5}});
+  run.records.back().mutable_fixed_point()->set_pseudo_gradient_norm(0.1);
+  EXPECT_EQ(Judge(run)->finding, Finding::kConflict);
+  EXPECT_THAT(WarningsOf(*Judge(run)), HasSubstr("told at H = 10: the search for FedAvg's"));
+}
+
+TEST(VerdictTest, WhatHasNoResultIsNotHarmless) {
+  RunSummary run = RunWithGaps({{1, 0}, {5, 0.1}});
+  v1::FixedPoint& phase = *run.config.mutable_phases(3)->mutable_fixed_point();
+  for (const uint32_t h : {1, 5, 100, 1000}) phase.add_steps(h);
+  run.state = v1::FAILED;
+  run.message = "client_3 was refused";
+  const Verdict failed = *Judge(run);
+  EXPECT_EQ(failed.finding, Finding::kUncertain);
+  EXPECT_EQ(failed.largest_harmless_h, 5u);
+  EXPECT_THAT(failed.sentence,
+              AllOf(HasSubstr("cannot be told at H = 100, 1000: the run failed before"),
+                    HasSubstr("in a new directory. Up to H = 5 it does not hurt.")));
+  EXPECT_THAT(WarningsOf(failed), HasSubstr("(failed: client_3 was refused)"));
+  run.state = v1::RUNNING;
+  run.message = "";
+  EXPECT_THAT(Judge(run)->sentence, HasSubstr("has not found yet"));
+  // A larger H of another phase does not make up for it.
+  AddFixedPoint(run, 200, 0.1);
+  run.records.back().set_phase(4);
+  EXPECT_EQ(Judge(run)->largest_harmless_h, 5u);
+  // A conflict is one whatever is missing.
+  AddFixedPoint(run, 100, 7);
+  EXPECT_EQ(Judge(run)->finding, Finding::kConflict);
+  EXPECT_THAT(Judge(run)->sentence, AllOf(HasSubstr("conflict from H = 100"),
+                                          HasSubstr("cannot be told at H = 1000: the run has")));
+  AddFixedPoint(run, 100, 0.1);
+  AddFixedPoint(run, 1000, 0.1);
+  EXPECT_EQ(Judge(run)->finding, Finding::kHarmless);
 }
 
 TEST(VerdictTest, StepSizesAreJudgedApart) {
@@ -236,7 +271,7 @@ TEST(VerdictTest, WithoutFixedPointsThereIsARemedy) {
   EXPECT_TRUE(absl::IsFailedPrecondition(none));
   EXPECT_THAT(std::string(none.message()),
               AllOf(HasSubstr("neither the optimum"),
-                    HasSubstr("phases { constants {} } phases { optimum {} } "
+                    HasSubstr("phases { optimum {} } phases { constants { point: OPTIMUM } } "
                               "phases { fixed_point { steps: [1, 10, 100] } }")));
   run.config.add_phases()->mutable_optimum();
   EXPECT_THAT(std::string(Judge(run).status().message()), HasSubstr("finds w*, but not where"));
@@ -288,6 +323,46 @@ TEST(TheoryTest, SaysWhichConditionsDoNotHold) {
                     HasSubstr("only 10 of 100 clients"), HasSubstr("batches of 5")));
   rounds[0].set_server_rate(0.2);
   EXPECT_THAT(absl::StrJoin(TheoryOf(run, rounds)->notes, "\n"), HasSubstr("above the 1/8"));
+}
+
+TEST(TheoryTest, DoesNotCoverRoundedOrClippedUpdates) {
+  RunSummary run = OptimumRun();
+  AddConstants(run);
+  AddProbe(run, {10});
+  AddTraining(run, 4, 10, 3);
+  run.config.set_encoding(v1::INT8_WIRE);
+  EXPECT_THAT(absl::StrJoin(TheoryOf(run, RecordsOf(run, v1::TRAIN_ROUND))->broken, "\n"),
+              HasSubstr("INT8_WIRE"));
+  run.config.clear_encoding();
+  run.config.mutable_limits()->set_max_norm(0.5);
+  EXPECT_TRUE(TheoryOf(run, RecordsOf(run, v1::TRAIN_ROUND))->holds());  // refused, not clipped
+  run.config.mutable_limits()->set_norm_policy(v1::CLIP);
+  EXPECT_THAT(absl::StrJoin(TheoryOf(run, RecordsOf(run, v1::TRAIN_ROUND))->broken, "\n"),
+              HasSubstr("limits.max_norm 0.5"));
+}
+
+TEST(TheoryTest, AFloorFromASampleIsThatOfItsUpperEnd) {
+  RunSummary run = OptimumRun();
+  AddConstants(run);
+  v1::RoundRecord& probe = AddProbe(run, {10});
+  probe.set_reports(20);
+  v1::DriftAtSteps& drift = *probe.mutable_drift(0);
+  drift.set_unbiased_drift_squared(-1e-7);
+  drift.set_interval_low(-4e-6);
+  drift.set_interval_high(3e-6);
+  AddTraining(run, 4, 10, 3);
+  AddFixedPoint(run, 10, 0.1);
+  const auto theory = [&] { return TheoryOf(run, RecordsOf(run, v1::TRAIN_ROUND)); };
+  EXPECT_DOUBLE_EQ(theory()->floor, 20 * 3e-6 / 0.25);
+  EXPECT_DOUBLE_EQ(Judge(run)->evidence[0].floor, 20 * 3e-6 / 0.25);
+  EXPECT_THAT(absl::StrJoin(theory()->notes, "\n"), HasSubstr("20 of 100 clients"));
+  // One client, say, tells nothing: no floor is not a floor of zero.
+  v1::DriftAtSteps& unknown = *run.records[3].mutable_drift(0);
+  unknown.set_unbiased_drift_squared(std::nan(""));
+  unknown.set_interval_low(std::nan(""));
+  unknown.set_interval_high(std::nan(""));
+  EXPECT_THAT(std::string(theory().status().message()), HasSubstr("too small to tell; probe all"));
+  EXPECT_TRUE(std::isnan(Judge(run)->evidence[0].floor));
 }
 
 TEST(TheoryTest, NamesWhatIsMissing) {

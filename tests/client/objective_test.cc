@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "client/curvature.h"
 #include "tests/client/synthetic.h"
 
 namespace leeway {
@@ -225,6 +226,35 @@ TEST(SoftmaxRegressionTest, BatchesAverageToTheFullBatch) {
   }
   EXPECT_NEAR(losses / 4, loss, 1e-13);
   EXPECT_NEAR((sum / 4 - full).norm(), 0, 1e-13);
+}
+
+TEST(SoftmaxRegressionTest, SmoothnessHoldsAtEveryModel) {
+  for (const uint32_t classes : {2u, 5u}) {
+    auto objective = Make(SoftmaxModel(classes, 0.1), Classification(40, 6, classes, 5));
+    const double everywhere = objective->SmoothnessEverywhere().value();
+    const auto size = static_cast<Index>(classes) * 7;
+    const double at_zero = SpectrumOf(*objective, Vector<double>::Zero(size)).largest;
+    // Two classes reach it where both are equally likely.
+    if (classes == 2) {
+      EXPECT_NEAR(everywhere, at_zero, 1e-6 * at_zero);
+    }
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      const Vector<double> w = static_cast<double>(seed) / 10 * RandomVector(size, seed);
+      EXPECT_LE(SpectrumOf(*objective, w).largest, everywhere * (1 + 1e-6)) << seed;
+    }
+  }
+}
+
+TEST(SoftmaxRegressionTest, TheStartMayBendLessThanTheWay) {
+  // Ten classes of which two are seen: at w = 0 each has probability 1/10, on the way 1/2.
+  Dataset data = Classification(40, 6, 2, 5);
+  auto objective = Make(SoftmaxModel(10, 0), data);
+  Vector<double> w = Vector<double>::Zero(70);
+  const double at_start = SpectrumOf(*objective, w).largest;
+  w.tail(8).array() = -30;  // only the two that are seen
+  const double on_the_way = SpectrumOf(*objective, w).largest;
+  EXPECT_GT(on_the_way, 4 * at_start);
+  EXPECT_GE(objective->SmoothnessEverywhere().value(), on_the_way * (1 - 1e-6));
 }
 
 TEST(SoftmaxRegressionTest, HugeLogitsStayFinite) {

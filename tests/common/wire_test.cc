@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/digest.h"
+#include "common/reason.h"
 #include "common/rng.h"
 
 namespace leeway {
@@ -18,6 +20,7 @@ using ::testing::HasSubstr;
 class Collector : public PayloadSink {
  public:
   explicit Collector(size_t limit) : limit_(limit) {}
+  size_t MostNames() const override { return 1000; }
   absl::Status OnHeader(v1::ReportHeader h) override {
     header = std::move(h);
     ++headers;
@@ -161,12 +164,13 @@ class FoldTest : public ::testing::Test {
   absl::Status Fold(Tally& tally) {
     const absl::string_view bytes(reinterpret_cast<const char*>(values_.data()), 32);
     header_.set_payload_hash(Xxh3(bytes) ^ corrupt_);
-    return FoldReport(header_, {reinterpret_cast<const std::byte*>(values_.data()), 32}, 2, 0,
+    return FoldReport(header_, {reinterpret_cast<const std::byte*>(values_.data()), 32}, shares_, 0,
                       tally);
   }
   TallyShape shape_;
   std::vector<double> values_;
   v1::ReportHeader header_;
+  std::vector<GroupShare> shares_ = {{.clients = 1, .weight = 2}};
   uint64_t corrupt_ = 0;
 };
 
@@ -176,6 +180,82 @@ TEST_F(FoldTest, AddsTheWeightedReport) {
   ASSERT_TRUE(Fold(tally).ok());
   EXPECT_EQ(tally.vector(0)[2], 7.0);
   EXPECT_EQ(tally.scalar(0), 1.0);
+}
+
+TEST_F(FoldTest, AClientReportsInItsOwnGroupOnly) {
+  shape_.groups = 2;
+  shares_ = {{}, {.clients = 1, .weight = 2}};
+  Tally tally(shape_);
+  for (const uint32_t group : {0u, 2u}) {
+    header_.set_group(group);
+    const absl::Status status = Fold(tally);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(ReasonOf(status), "wrong_group") << status;
+  }
+  EXPECT_EQ(tally.clients(), 0u);
+  header_.set_group(1);
+  ASSERT_TRUE(Fold(tally).ok());
+  EXPECT_EQ(tally.clients(1), 1u);
+}
+
+// Two clients, one in each group, as one sum.
+TEST(FoldSumTest, EachGroupHoldsItsOwnClients) {
+  TallyShape shape;
+  shape.scalars = 1;
+  shape.groups = 2;
+  const double scalars[] = {1};
+  const auto fold = [&](size_t first, size_t second) {
+    Tally sum(shape);
+    EXPECT_TRUE(sum.Add<double>(first, 2, scalars, {}).ok());
+    EXPECT_TRUE(sum.Add<double>(second, 3, scalars, {}).ok());
+    v1::ReportHeader header;
+    header.add_clients("a");
+    header.add_clients("b");
+    header.set_encoding(v1::TALLY);
+    const auto* bytes = reinterpret_cast<const std::byte*>(sum.flat().data());
+    const size_t size = sum.flat().size() * sizeof(int64_t);
+    header.set_payload_hash(Xxh3({reinterpret_cast<const char*>(bytes), size}));
+    Tally tally(shape);
+    const GroupShare shares[] = {{.clients = 1, .weight = 2}, {.clients = 1, .weight = 3}};
+    return FoldReport(header, {bytes, size}, shares, 0, tally);
+  };
+  EXPECT_TRUE(fold(0, 1).ok());
+  EXPECT_EQ(ReasonOf(fold(1, 0)), "wrong_group");  // the other's weight
+  EXPECT_EQ(ReasonOf(fold(0, 0)), "wrong_group");
+}
+
+TEST(FoldEvaluationTest, TestCountsAreThoseOfTheClient) {
+  v1::Task task;
+  task.set_evaluate(true);
+  task.set_groups(2);
+  task.set_max_update(256);
+  const ReportLayout layout(task);
+  ASSERT_EQ(layout.scalars, 3u);
+  const GroupShare shares[] = {{.clients = 1, .weight = 1, .test_examples = 10}, {}};
+  Tally tally(layout.Shape(task, 4));
+  const auto fold = [&](double tested, double correct, uint64_t targets = 1) {
+    v1::ReportHeader header;
+    header.add_clients("a");
+    header.set_encoding(v1::FLOAT64);
+    header.set_weight(1);
+    header.set_payload_hash(Xxh3(""));
+    std::vector<double> scalars(3);
+    scalars[static_cast<size_t>(layout.test_examples)] = tested;
+    scalars[static_cast<size_t>(layout.correct)] = correct;
+    header.mutable_scalars()->Add(scalars.begin(), scalars.end());
+    return FoldEvaluation(header, {}, shares, layout, targets, tally);
+  };
+  for (const auto& [tested, correct] : std::vector<std::pair<double, double>>{
+           {-1000, -1000}, {10, -1}, {10, 11}, {11, 5}, {5e7, 5e7}, {-5, 0}}) {
+    const absl::Status status = fold(tested, correct);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << tested << " " << correct;
+    EXPECT_EQ(ReasonOf(status), "test_examples") << status;
+  }
+  EXPECT_EQ(tally.clients(), 0u);
+  EXPECT_TRUE(fold(10, 7).ok());
+  EXPECT_TRUE(fold(80, 80, 8).ok());  // text: a target for every token
+  EXPECT_FALSE(fold(81, 80, 8).ok());
+  EXPECT_EQ(tally.clients(), 2u);
 }
 
 TEST_F(FoldTest, RefusesWhatDoesNotFit) {
@@ -198,6 +278,45 @@ TEST_F(FoldTest, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(CheckHeader(header_, shape_, v1::FLOAT64).ok());  // two clients need a TALLY
   header_.set_encoding(v1::ENCODING_UNSPECIFIED);
   EXPECT_FALSE(CheckHeader(header_, shape_, v1::FLOAT64).ok());
+}
+
+TEST(WireTest, AHeaderWithMoreNamesThanTheRunHasIsNotTakenApart) {
+  const auto part = [](int names) {
+    v1::Part upload;
+    for (int i = 0; i < names; ++i) upload.mutable_header()->add_clients("e");
+    return Bytes(upload.SerializeAsString());
+  };
+  Collector collector(0);
+  EXPECT_EQ(ReasonOf(ParsePart(part(4'000'000), collector)), "too_many_names");
+  EXPECT_EQ(collector.headers, 0);
+  v1::Part failures;
+  for (int i = 0; i < 100'000; ++i) failures.mutable_header()->add_failures();
+  EXPECT_EQ(ReasonOf(ParsePart(Bytes(failures.SerializeAsString()), collector)), "too_many_names");
+  EXPECT_EQ(collector.headers, 0);
+  v1::Part long_names;
+  for (int i = 0; i < 1000; ++i) {
+    long_names.mutable_header()->add_clients(std::string(256, 'e'));
+  }
+  EXPECT_TRUE(ParsePart(Bytes(long_names.SerializeAsString()), collector).ok());
+  EXPECT_EQ(collector.header.clients_size(), 1000);
+}
+
+TEST(WireTest, AProcessMayHostAMillionClientsButNotMoreThanTheyCanBe) {
+  v1::JoinRequest join = GoodJoin();
+  join.clear_clients();
+  for (int i = 0; i < 1'000'000; ++i) {
+    v1::HostedClient& client = *join.add_clients();
+    client.set_id("c" + std::to_string(i));
+    client.set_examples(100);
+  }
+  const std::string bytes = join.SerializeAsString();
+  EXPECT_LT(bytes.size(), kMaxMessageBytes);
+  const absl::StatusOr<v1::JoinRequest> parsed = ParseJoin(Bytes(bytes));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_TRUE(CheckJoin(*parsed).ok());
+  std::string empty;
+  for (size_t i = 0; i < kMaxMessageBytes / 2; ++i) empty += std::string("\x1a\0", 2);
+  EXPECT_EQ(ReasonOf(ParseJoin(Bytes(empty)).status()), "too_many_names");
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ void WriteReport(const std::string& name, v1::Encoding encoding, const std::stri
   seeds.Check(CheckHeader(header, FuzzShape(), encoding == v1::TALLY ? v1::FLOAT64 : encoding));
   seeds.Check(FoldReport(header,
                          {reinterpret_cast<const std::byte*>(payload.data()), payload.size()},
-                         kFuzzWeight, 0, tally));
+                         FuzzShares(header.clients_size()), 0, tally));
   seeds.Write("wire", name, part.SerializeAsString());
 }
 

@@ -21,6 +21,12 @@ inline TallyShape FuzzShape() {
   return shape;
 }
 
+// One client alone is in the first group, two are in one each.
+inline std::vector<GroupShare> FuzzShares(int clients) {
+  if (clients == 1) return {{.clients = 1, .weight = kFuzzWeight}, {}};
+  return {{.clients = 1, .weight = 1}, {.clients = 1, .weight = 1}};
+}
+
 inline ModelLayout FuzzLayout() {
   v1::Model model;
   model.mutable_softmax_regression()->set_classes(2);

@@ -14,6 +14,7 @@ namespace {
 
 class Upload : public PayloadSink {
  public:
+  size_t MostNames() const override { return 1000; }
   absl::Status OnHeader(v1::ReportHeader header) override {
     for (const v1::Encoding own : {v1::FLOAT32, v1::FLOAT64, v1::BFLOAT16, v1::INT8}) {
       const absl::Status status = CheckHeader(header, FuzzShape(), own);
@@ -40,9 +41,9 @@ class Upload : public PayloadSink {
     const char* bytes = reinterpret_cast<const char*>(buffer_.data());
     header_->set_payload_hash(Xxh3({bytes, buffer_.size()}));
     Tally tally(FuzzShape());
+    const std::vector<GroupShare> shares = FuzzShares(header_->clients_size());
     for (const double max_norm : {0.0, 1.0}) {
-      FoldReport(*header_, {buffer_.data(), buffer_.size()}, kFuzzWeight, max_norm, tally)
-          .IgnoreError();
+      FoldReport(*header_, {buffer_.data(), buffer_.size()}, shares, max_norm, tally).IgnoreError();
     }
   }
 

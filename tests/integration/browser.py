@@ -39,8 +39,10 @@ class Browser:
         self.session = None
         self.messages = []  # of the console, and exceptions
         self.loaded = False
-        targets = self.call("Target.getTargets")["targetInfos"]
-        page = next(t for t in targets if t["type"] == "page")
+        page = None
+        while page is None:  # it may not have opened yet
+            targets = self.call("Target.getTargets")["targetInfos"]
+            page = next((t for t in targets if t["type"] == "page"), None)
         self.session = self.call("Target.attachToTarget", targetId=page["targetId"],
                                  flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import unittest
 import urllib.error
 import urllib.request
@@ -201,7 +202,7 @@ class DashboardTest(LeewayCase):
             connection.request(method, "/api/run", body="{}")
             answer = connection.getresponse()
             answer.read()
-            self.assertEqual(answer.status, 404)
+            self.assertEqual(answer.status, 405)
         connection.close()
 
     def test_what_cannot_be_shown_is_said(self):
@@ -221,6 +222,64 @@ class DashboardTest(LeewayCase):
                                          check=False)
             self.assertEqual(got, code, text)
             self.assertIn(words, text)
+
+
+class DashboardRequestsTest(LeewayCase):
+    """Requests that no browser sends."""
+
+    def setUp(self):
+        super().setUp()
+        file = self.write("c.textproto", CONFIG)
+        _, address = self.start_server(file, 2, "run", "--dashboard", "127.0.0.1:0")
+        self.url = address.split("\n")[1]
+        host, port = self.url.split("/")[2].split(":")
+        self.address = (host, int(port))
+
+    def connect(self, text):
+        connection = socket.create_connection(self.address, timeout=TIMEOUT)
+        self.addCleanup(connection.close)
+        connection.sendall(text.encode())
+        return connection
+
+    def taken(self, connection, piece, mebibytes=64):
+        """How many MiB of an endless request were taken, what lies in the sockets' buffers included."""
+        for sent in range(mebibytes):
+            try:
+                connection.sendall(piece * (2**20 // len(piece)))
+            except OSError:
+                return sent
+        return mebibytes
+
+    def test_a_body_is_not_read(self):
+        head = "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+        # The answer comes before the body, and then the connection ends.
+        with self.connect(head).makefile("rb") as answer:
+            text = answer.read().decode()
+        self.assertIn(" 405 ", text.splitlines()[0])
+        self.assertIn("GET, HEAD", text)
+        piece = b"400\r\n" + b"x" * 1024 + b"\r\n"
+        self.assertLess(self.taken(self.connect(head), piece), 32)
+        get(self.url)
+
+    def test_a_request_without_end_is_cut_off(self):
+        for head in ("GET /", "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "):
+            self.assertLess(self.taken(self.connect(head), b"x" * 1024), 32, head)
+        get(self.url)
+
+    def test_many_watchers_leave_room_for_the_page(self):
+        answers = []
+        for _ in range(40):
+            watcher = self.connect("GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            answers.append(watcher.recv(12))
+        self.assertEqual(answers.count(b"HTTP/1.1 200"), 24)
+        self.assertEqual(answers.count(b"HTTP/1.1 503"), 16)
+        self.assertIn("<html", get(self.url)[0])
+
+    def test_connections_that_say_nothing_do_not_stay(self):
+        silent = [self.connect("GET") for _ in range(40)]
+        self.assertIn("<html", get(self.url)[0])
+        for connection in silent:
+            self.assertNotIn(b" 200 ", connection.recv(100))
 
 
 if __name__ == "__main__":

@@ -58,6 +58,82 @@ class DriftTest(LeewayCase):
             self.assertLess(e["floor"], floor * 1.01)
             self.assertLess(e["distance_squared"], e["floor"])
 
+    def truth(self, data, eta, h):
+        """The gap in standard errors, in closed form."""
+        clients = load(data)
+        a = np.array([x.T @ x / len(y) for x, y in clients])
+        b = np.array([x.T @ y / len(y) for x, y in clients])
+        optimum = np.linalg.solve(a.mean(0), b.mean(0))
+        losses = [np.mean((x @ optimum - y) ** 2) / 2 for x, y in clients]
+        one = np.eye(len(optimum))
+        powers = [np.linalg.matrix_power(one - eta * m, h) for m in a]
+        pull = np.mean([(one - p) @ np.linalg.solve(m, v) for p, m, v in zip(powers, a, b)], 0)
+        error = np.linalg.solve(one - np.mean(powers, 0), pull) - optimum
+        return 0.5 * error @ a.mean(0) @ error / np.std(losses, ddof=1) * len(losses) ** 0.5
+
+    def test_no_unit_of_the_data_makes_a_wrong_verdict(self):
+        data = self.synthetic(clients=20, samples=40, dimension=6, conflict=0.2)
+        for scale in (1, 1e-2, 1e-4, 1e-5):
+            scaled = self.path(f"scaled_{scale}")
+            for client in os.listdir(data):
+                if not os.path.isdir(os.path.join(data, client)):
+                    continue
+                os.makedirs(os.path.join(scaled, client))
+                for part in ("train_x.npy", "train_y.npy"):
+                    np.save(os.path.join(scaled, client, part),
+                            scale * np.load(os.path.join(data, client, part)))
+            config = self.write("c.textproto", START + """
+                phases { optimum {} } phases { constants { point: OPTIMUM } }
+                phases { fixed_point { steps: [1, 10, 100] } }""")
+            out = f"run_{scale}"
+            self.federate(config, scaled, out=out, processes=1)
+            verdict = self.drift(out)
+            for e in verdict["evidence"]:
+                gap = self.truth(scaled, e["step_size"], e["h"])
+                if e["verdict"] == "harmless":
+                    self.assertLess(gap, 0.25, f"scale {scale}, H = {e['h']}")
+                if e["verdict"] == "conflict":
+                    self.assertAlmostEqual(e["gap_in_standard_errors"] / gap, 1, delta=0.1)
+            if scale >= 1e-2:
+                self.assertEqual(verdict["verdict"], "conflict", verdict["sentence"])
+
+    def test_a_search_for_the_optimum_that_was_cut_short_proves_nothing(self):
+        data = self.synthetic(conflict=0.0097, seed=7)
+        for rounds, expected, words in ((7, "uncertain", "raise optimum.max_rounds"),
+                                        (500, "conflict", "conflict from H = 10")):
+            config = self.write("c.textproto", START + f"""
+                phases {{ optimum {{ max_rounds: {rounds} }} }}
+                phases {{ constants {{ point: OPTIMUM }} }}
+                phases {{ fixed_point {{ steps: [10] }} }}""")
+            self.federate(config, data, out=f"run_{rounds}", processes=1)
+            verdict = self.drift(f"run_{rounds}")
+            self.assertEqual(verdict["verdict"], expected, verdict["sentence"])
+            self.assertIn(words, verdict["sentence"])
+
+    def test_a_failed_run_is_not_harmless_where_it_has_no_result(self):
+        data = self.synthetic(clients=12, samples=40, dimension=4)
+        clients = load(data)
+        a = np.array([x.T @ x / len(y) for x, y in clients])
+        b = np.array([x.T @ y / len(y) for x, y in clients])
+        optimum = np.linalg.solve(a.mean(0), b.mean(0))
+        eta = 1 / max(np.linalg.eigvalsh(m)[-1] for m in a)
+
+        def longest(h):  # of the clients' displacements in h steps from w*
+            return max(np.linalg.norm((np.eye(4) - np.linalg.matrix_power(np.eye(4) - eta * m, h))
+                                      @ (optimum - np.linalg.solve(m, v))) for m, v in zip(a, b))
+        limit = (longest(2) * longest(1000)) ** 0.5
+        self.assertGreater(longest(1000), 1.5 * longest(2))
+        config = self.write("c.textproto", MEASURE + f"""
+            cohort {{ attempts: 1 }} limits {{ max_norm: {limit} }}
+            phases {{ fixed_point {{ step_size: {eta} steps: [1, 2, 1000] }} }}""")
+        self.refused(self.federate(config, data, check=False, processes=1), "max_norm")
+        verdict = self.drift()
+        self.assertEqual([e["verdict"] for e in verdict["evidence"]], ["harmless", "harmless"])
+        self.assertEqual(verdict["verdict"], "uncertain")
+        self.assertEqual(verdict["largest_harmless_h"], 2)
+        self.assertIn("cannot be told at H = 1000: the run failed", verdict["sentence"])
+        self.assertIn("Up to H = 2 it does not hurt.", verdict["sentence"])
+
     def test_every_chart_of_a_report_is_drawn(self):
         data = self.synthetic(clients=20, samples=40, dimension=4)
         config = self.write("c.textproto", MEASURE + """

@@ -52,15 +52,14 @@ class LeewayCase(unittest.TestCase):
 
     def start(self, program, *arguments, prefix=(), log=None, failpoint=None):
         """Starts one of our programs in the background; `failpoint` as in common/failpoint.h."""
-        out = open(self.path(log or f"{program}-{len(self.children)}.log"), "w")
-        self.addCleanup(out.close)
-        child = subprocess.Popen(
-            [*prefix, os.path.join(BIN, program), *map(str, arguments)],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env=dict(os.environ, LEEWAY_FAILPOINT=failpoint) if failpoint else None,
-        )
+        with open(self.path(log or f"{program}-{len(self.children)}.log"), "w") as out:
+            child = subprocess.Popen(
+                [*prefix, os.path.join(BIN, program), *map(str, arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=dict(os.environ, LEEWAY_FAILPOINT=failpoint) if failpoint else None,
+            )
         self.children.append(child)
         return child
 

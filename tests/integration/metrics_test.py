@@ -183,8 +183,11 @@ scrape_configs:
         for expression in rules:
             self.assertEqual(ask(expression)["status"], "success", expression)
         self.assertEqual(ask('leeway_run_state{state="failed"} == 1')["data"]["result"], [])
-        targets = json.loads(get(api + "targets"))["data"]["activeTargets"]
-        self.assertEqual([(t["health"], t["lastError"]) for t in targets], [("up", "")])
+        seen = None
+        while seen != [("up", "")]:  # a single scrape may be late
+            self.assertLess(time.monotonic(), deadline, seen)
+            targets = json.loads(get(api + "targets"))["data"]["activeTargets"]
+            seen = [(t["health"], t["lastError"]) for t in targets]
 
 
 if __name__ == "__main__":

@@ -26,8 +26,9 @@ class RealProcessesTest(LeewayCase):
         clients = []
         names = sorted(n for n in os.listdir(data) if os.path.isdir(os.path.join(data, n)))
         for name in names:
-            prefix = [tracer, "-f", "-qq", "-e", "trace=open,openat,openat2", "-o",
-                      self.path(name + ".trace")]
+            # In a build with AddressSanitizer: a traced process cannot look for leaks.
+            prefix = [tracer, "-f", "-qq", "-E", "ASAN_OPTIONS=detect_leaks=0", "-e",
+                      "trace=open,openat,openat2", "-o", self.path(name + ".trace")]
             clients.append(self.start("leeway-client", "--server", address,
                                       os.path.join(data, name), prefix=prefix))
         for client in clients:
@@ -43,6 +44,36 @@ class RealProcessesTest(LeewayCase):
         self.assertEqual([r["reports"] for r in result["rounds"]], [8] * 10)
         self.assertEqual(result["probes"][0]["clients"], 8)
         self.assertTrue(os.path.exists(result["final_model"]))
+
+    def test_forty_processes_come_by_one_unix_socket(self):
+        data = self.synthetic(clients=40, samples=20, dimension=5)
+        config = self.write("c.textproto", CONFIG)
+        address = "unix:" + self.path("socket")
+        server = self.start("leeway-server", "--config", config, "--state", self.path("run"), "--clients", 40,
+                            "--listen", address, log="server.log")
+        names = sorted(n for n in os.listdir(data) if os.path.isdir(os.path.join(data, n)))
+        clients = [self.start("leeway-client", "--server", address, os.path.join(data, name), log=name + ".log")
+                   for name in names]
+        for client, name in zip(clients, names):
+            self.assertEqual(client.wait(TIMEOUT), 0, self.log(name + ".log"))
+            self.assertNotIn("calls under way", self.log(name + ".log"))
+        self.assertEqual(server.wait(TIMEOUT), 0, self.log("server.log"))
+        self.assertEqual({r["reports"] for r in self.show()["rounds"]}, {40})
+
+    def test_a_server_that_cannot_start_lets_go_of_clients_that_have_joined(self):
+        data = self.synthetic(clients=2, samples=20, dimension=5)
+        config = self.write("c.textproto", CONFIG)
+        # The server, which listens by now, waits at this pipe; then it cannot rename it.
+        os.mkfifo(self.path("address.new"))
+        os.mkdir(self.path("address"))
+        server = self.start("leeway-server", "--config", config, "--state", self.path("run"), "--clients", 2,
+                            "--listen", "unix:" + self.path("socket"), "--address-file", self.path("address"),
+                            log="server.log")
+        self.start("leeway-client", "--server", "unix:" + self.path("socket"), os.path.join(data, "client_000"))
+        self.await_text("server.log", " joined ")
+        with open(self.path("address.new")):
+            self.assertEqual(server.wait(TIMEOUT), 1)
+        self.assertIn("cannot write --address-file", self.log("server.log"))
 
     def can_trace(self, tracer):
         import subprocess

@@ -43,7 +43,8 @@ class ResumeTest(LeewayCase):
         moments = random.Random(1)
         kills = 0
         while kills < KILLS:
-            time.sleep(moments.uniform(0.02, 0.4))
+            self.await_text(f"server{kills}.log" if kills else "server.log", "listening on")
+            time.sleep(moments.uniform(0, 0.4))
             server.send_signal(signal.SIGKILL)
             self.assertEqual(server.wait(TIMEOUT), -signal.SIGKILL)
             kills += 1
@@ -61,6 +62,39 @@ class ResumeTest(LeewayCase):
         self.run_program("leeway", "verify", self.path("run"))
         print(f"{kills} kills over {len(result['rounds'])} rounds: the same "
               f"{result['rounds'][-1]['model_sha256']}")
+
+    def other_run_on_the_same_port(self, first_clients, stop):
+        """Clients wait for a server that comes back with another seed and l2, as another run."""
+        data = self.synthetic(clients=2, samples=40, dimension=5)
+        config = "seed: %d model { linear_regression { l2: %s } } phases { train { rounds: 5 " \
+                 "local { step_size: 0.01 epochs: 1 batch_size: 8 } } }"
+        old = self.write("old.textproto", config % (1, "0.5"))
+        new = self.write("new.textproto", config % (2, "0.01"))
+        self.federate(new, data, "calm", processes=2)
+        server, address = self.start_server(old, 2, "old", failpoint=stop)
+        start = lambda i: self.start("leeway-client", "--server", address, "--give-up", TIMEOUT,
+                                     os.path.join(data, f"client_00{i}"))
+        clients = [start(i) for i in range(first_clients)]
+        if stop:
+            self.await_stopped(server)
+        else:
+            self.await_text("server.log", "client_000")
+        server.send_signal(signal.SIGKILL)
+        server.wait(TIMEOUT)
+        server = self.start("leeway-server", "--config", new, "--state", self.path("new"),
+                            "--clients", 2, "--listen", address, log="new.log")
+        clients += [start(i) for i in range(first_clients, 2)]
+        for process in [server, *clients]:
+            self.assertEqual(process.wait(TIMEOUT), 0)
+        self.assertEqual([r["model_sha256"] for r in self.show("new")["rounds"]],
+                         [r["model_sha256"] for r in self.show("calm")["rounds"]])
+
+    def test_a_client_that_waited_takes_up_the_settings_of_another_run(self):
+        self.other_run_on_the_same_port(first_clients=1, stop=None)
+
+    def test_nothing_of_an_old_run_reaches_the_next(self):
+        # Both clients have reported in round 1 and hold its model.
+        self.other_run_on_the_same_port(first_clients=2, stop="round.after_open:2:stop")
 
 
 if __name__ == "__main__":

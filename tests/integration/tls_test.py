@@ -201,10 +201,18 @@ class TlsTest(LeewayCase):
                                       check=False)
         self.assertEqual(code, 2)
         self.assertIn("--insecure-anywhere", text)
-        code, text = self.run_program("leeway-client", "--server", "192.0.2.1:1",
-                                      os.path.join(self.data, "client_000"), check=False)
-        self.assertEqual(code, 2)
-        self.assertIn("--insecure-anywhere", text)
+        # Names that begin like this machine's addresses, and lists of addresses, are others'.
+        for address in ("192.0.2.1:1", "127.evil.example:1", "127.0.0.1.evil.example:1",
+                        "ipv4:127.0.0.1:1,192.0.2.1:1"):
+            code, text = self.run_program("leeway-client", "--server", address, "--give-up", 1,
+                                          os.path.join(self.data, "client_000"), check=False)
+            self.assertEqual(code, 2, address)
+            self.assertIn("--insecure-anywhere", text)
+        for address in ("127.1.2.3:1", "ipv4:127.0.0.1:1", "[::1]:1", "localhost:1"):
+            code, text = self.run_program("leeway-client", "--server", address, "--give-up", 0,
+                                          os.path.join(self.data, "client_000"), check=False)
+            self.assertEqual(code, 1, address)
+            self.assertIn("no server at", text)
 
     def test_the_list_shows_state_and_expiry(self):
         pki = self.path("pki")

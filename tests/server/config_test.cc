@@ -64,6 +64,9 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"model { linear_regression {} } phases { train { rounds: 1 local { step_size: 0.1 "
             "steps: 2 epochs: 1 } } }",
             "needs either steps"},
+        Bad{"model { linear_regression {} } phases { constants {} } phases { train { rounds: 1 "
+            "local { step_size: auto epochs: 1 } } }",
+            "phases[1].train.local.step_size is auto"},
         Bad{"model { linear_regression {} } phases { train { local { step_size: 0.1 steps: 2 } } }",
             "rounds is 0"},
         Bad{"model { linear_regression {} } phases { train { rounds: 2 local { step_size: 0.1 "

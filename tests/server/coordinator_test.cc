@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "common/reason.h"
+
 namespace leeway {
 namespace {
 
@@ -41,7 +43,7 @@ class CoordinatorTest : public ::testing::Test {
   }
   absl::Status Report(uint64_t round, const std::string& client, uint64_t digest = 1) {
     const std::vector<std::string> names = {client};
-    const auto state = coordinator_.BeginReport(round, 1, names, digest);
+    const auto state = coordinator_.BeginReport(round, 1, names, digest, kStart);
     if (!state.ok()) return state.status();
     if (*state == Coordinator::ReportState::kReplay) return absl::AlreadyExistsError("replay");
     coordinator_.EndReport(names, true);
@@ -78,7 +80,7 @@ TEST(CoordinatorEvaluatorTest, IsWaitedForButNotNeeded) {
   coordinator.Freeze();
   const auto report = [&](const std::string& client) {
     const std::vector<std::string> names = {client};
-    ASSERT_TRUE(coordinator.BeginReport(1, 1, names, 1).ok());
+    ASSERT_TRUE(coordinator.BeginReport(1, 1, names, 1, kStart).ok());
     coordinator.EndReport(names, true);
   };
   RoundSpec spec = Round(1, {0, 1, 2}, 2);
@@ -126,11 +128,36 @@ TEST_F(CoordinatorTest, AtTheDeadlineTheMinimumDecides) {
 TEST_F(CoordinatorTest, NoRoundEndsWhileAReportIsBeingFolded) {
   coordinator_.OpenRound(Round(1, {0}, 1));
   const std::vector<std::string> names = {"a"};
-  ASSERT_TRUE(coordinator_.BeginReport(1, 1, names, 5).ok());
+  ASSERT_TRUE(coordinator_.BeginReport(1, 1, names, 5, kStart).ok());
   EXPECT_EQ(coordinator_.State(absl::InfiniteFuture()), Coordinator::RoundState::kCollecting);
   coordinator_.EndReport(names, false);
   EXPECT_EQ(coordinator_.State(kStart), Coordinator::RoundState::kCollecting);
   EXPECT_TRUE(Report(1, "a", 6).ok());  // it may try again after a broken transfer
+}
+
+TEST_F(CoordinatorTest, NothingIsFoldedAfterTheDeadline) {
+  coordinator_.OpenRound(Round(1, {0, 1}, 1));
+  ASSERT_TRUE(Report(1, "a", 7).ok());
+  const std::vector<std::string> a = {"a"};
+  const std::vector<std::string> b = {"b"};
+  const absl::Time deadline = coordinator_.spec().deadline;
+  // Else a client that sends broken reports without end would keep the round open.
+  EXPECT_EQ(ReasonOf(coordinator_.BeginReport(1, 1, b, 1, deadline).status()), "late");
+  EXPECT_EQ(*coordinator_.BeginReport(1, 1, a, 7, deadline), Coordinator::ReportState::kReplay);
+  EXPECT_EQ(coordinator_.State(deadline), Coordinator::RoundState::kComplete);
+}
+
+TEST_F(CoordinatorTest, CheckingAReportChangesNothing) {
+  coordinator_.OpenRound(Round(1, {0, 1}, 2));
+  const std::vector<std::string> a = {"a"};
+  const std::vector<std::string> c = {"c"};
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(*coordinator_.CheckReport(1, 1, a, 7, kStart), Coordinator::ReportState::kFold);
+    EXPECT_EQ(ReasonOf(coordinator_.CheckReport(1, 1, c, 7, kStart).status()), "not_sampled");
+  }
+  ASSERT_TRUE(Report(1, "a", 7).ok());
+  EXPECT_EQ(*coordinator_.CheckReport(1, 1, a, 7, kStart), Coordinator::ReportState::kReplay);
+  EXPECT_EQ(ReasonOf(coordinator_.CheckReport(1, 1, a, 8, kStart).status()), "other_bytes");
 }
 
 TEST_F(CoordinatorTest, FailuresEndARoundWithoutWaiting) {
@@ -147,8 +174,8 @@ TEST_F(CoordinatorTest, ReplayCountsOnceAndOtherBytesAreRefused) {
   coordinator_.OpenRound(Round(3, {0, 1}, 2));
   ASSERT_TRUE(Report(3, "a", 7).ok());
   const std::vector<std::string> names = {"a"};
-  EXPECT_EQ(*coordinator_.BeginReport(3, 1, names, 7), Coordinator::ReportState::kReplay);
-  EXPECT_EQ(coordinator_.BeginReport(3, 1, names, 8).status().code(),
+  EXPECT_EQ(*coordinator_.BeginReport(3, 1, names, 7, kStart), Coordinator::ReportState::kReplay);
+  EXPECT_EQ(coordinator_.BeginReport(3, 1, names, 8, kStart).status().code(),
             absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(coordinator_.reports(), 1u);
 }
@@ -160,7 +187,7 @@ TEST_F(CoordinatorTest, StaleFutureUnsampledAndDoubledReportsAreRefused) {
   EXPECT_EQ(Report(3, "c").code(), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(Report(3, "stranger").code(), absl::StatusCode::kPermissionDenied);
   const std::vector<std::string> twice = {"a", "a"};
-  EXPECT_EQ(coordinator_.BeginReport(3, 1, twice, 1).status().code(),
+  EXPECT_EQ(coordinator_.BeginReport(3, 1, twice, 1, kStart).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(Report(3, "a").ok());  // an honest report succeeds right after
 }

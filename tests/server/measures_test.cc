@@ -350,5 +350,56 @@ TEST(MeasuresTest, LossAndItsStandardErrorOverClients) {
   EXPECT_TRUE(std::isnan(record.accuracy()));
 }
 
+TEST(MeasuresTest, StandardErrorOfAWeightedLossIsThatOfItsClients) {
+  v1::Task task;
+  task.mutable_rule()->set_step_size(0.1);
+  task.set_weighting(v1::EXAMPLES);
+  task.set_full_step(true);
+  task.set_max_update(256);
+  const ReportLayout layout(task);
+  Tally tally(layout.Shape(task, 1));
+  const std::vector<double> losses = {1.0, 2.0, 6.0, 3.5};
+  const std::vector<uint64_t> examples = {1, 10, 100, 5};
+  const double step = 0;
+  double weight = 0;
+  double mean = 0;
+  for (size_t c = 0; c < losses.size(); ++c) {
+    const auto v = static_cast<double>(examples[c]);
+    std::vector<double> scalars(layout.scalars);
+    scalars[static_cast<size_t>(layout.loss)] = losses[c];
+    scalars[static_cast<size_t>(layout.loss_squared)] = losses[c] * losses[c];
+    for (int k = 0; k < 3; ++k) {
+      scalars[static_cast<size_t>(layout.first_weighted_loss + k)] = v * std::pow(losses[c], k);
+    }
+    ASSERT_TRUE(tally.Add<double>(0, examples[c], scalars, {&step, 1}).ok());
+    weight += v;
+    mean += v * losses[c];
+  }
+  mean /= weight;
+  double spread = 0;
+  for (size_t c = 0; c < losses.size(); ++c) {
+    spread += std::pow(static_cast<double>(examples[c]) / weight * (losses[c] - mean), 2);
+  }
+  v1::RoundRecord record;
+  FillMeasures(task, tally, {4, 116}, nullptr, record);
+  EXPECT_NEAR(record.loss(), mean, 1e-12);
+  EXPECT_NEAR(record.loss_standard_error(), std::sqrt(4.0 / 3 * spread), 1e-12);
+}
+
+TEST(MeasuresTest, ImpossibleTestCountsDoNotWrapAround) {
+  v1::Task task;
+  task.set_evaluate(true);
+  task.set_groups(1);
+  task.set_max_update(256);
+  const ReportLayout layout(task);
+  for (const double forged : {-1000.0, 0x1p61}) {
+    Tally tally(layout.Shape(task, 1));
+    ASSERT_TRUE(tally.Add<double>(0, 1, std::vector<double>(layout.scalars, forged), {}).ok());
+    v1::RoundRecord record;
+    FillMeasures(task, tally, {1, 1}, nullptr, record);
+    EXPECT_EQ(record.test_examples(), forged < 0 ? 0u : uint64_t{1} << 53);
+  }
+}
+
 }  // namespace
 }  // namespace leeway

@@ -271,6 +271,14 @@ std::vector<Attack> Attacks(const std::string& pki, const std::string& address) 
        }},
       {"examples other than enrolled", StatusCode::kInvalidArgument, true,
        header([](auto& h) { h.set_weight(7); })},
+      {"group of others", StatusCode::kInvalidArgument, true,
+       header([](auto& h) { h.set_group(1); })},
+      {"host name", StatusCode::kInvalidArgument, false,
+       [](Federation& f, const v1::Order&) {
+         v1::JoinRequest join = Federation::Hosting("a", 5);
+         join.set_host("x\nquarantined b");
+         return JoinStatus(f.Stub("a"), join);
+       }},
       {"wrong base model", StatusCode::kFailedPrecondition, false,
        header([](auto& h) { h.set_base_sha256(std::string(64, '0')); })},
       {"past round", StatusCode::kFailedPrecondition, false,

@@ -6,15 +6,18 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <string>
 #include <thread>
 
+#include "absl/time/clock.h"
 #include "common/digest.h"
 #include "common/wire.h"
 #include "proto/federation.grpc.pb.h"
 #include "server/config.h"
 #include "server/engine.h"
+#include "server/gate.h"
 #include "tests/server/answer.h"
 
 namespace leeway {
@@ -25,15 +28,18 @@ using ::testing::HasSubstr;
 class ServiceTest : public ::testing::Test {
  protected:
   void SetUp() override {
+    Start(
+        "model { linear_regression {} } cohort { clients: 2 } "
+        "phases { train { rounds: 2 drift_off: true local { step_size: 0.1 steps: 2 } } }");
+  }
+
+  void Start(const std::string& config) {
     directory_ = std::filesystem::temp_directory_path() /
                  ("leeway-service-test-" + std::to_string(getpid()) + "-" +
                   ::testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::remove_all(directory_);
     Engine::Options options;
-    options.config = *ParseConfig(
-        "model { linear_regression {} } cohort { clients: 2 } "
-        "phases { train { rounds: 2 drift_off: true local { step_size: 0.1 steps: 2 } } }",
-        "test");
+    options.config = *ParseConfig(config, "test");
     options.state_directory = directory_;
     auto engine = Engine::Open(options);
     ASSERT_TRUE(engine.ok()) << engine.status();
@@ -45,8 +51,10 @@ class ServiceTest : public ::testing::Test {
     builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
-    stub_ = v1::Federation::NewStub(grpc::CreateChannel("127.0.0.1:" + std::to_string(port),
-                                                        grpc::InsecureChannelCredentials()));
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // a window that does not grow
+    stub_ = v1::Federation::NewStub(grpc::CreateCustomChannel(
+        "127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials(), arguments));
     loop_ = std::thread([this] { outcome_ = engine_->Run(); });
   }
 
@@ -80,6 +88,8 @@ class ServiceTest : public ::testing::Test {
   };
   std::unique_ptr<Session> Join(const v1::JoinRequest& request) {
     auto session = std::make_unique<Session>();
+    // Ends a test that waits for what never comes.
+    session->context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
     session->orders = stub_->Join(&session->context, request);
     return session;
   }
@@ -108,7 +118,7 @@ class ServiceTest : public ::testing::Test {
 
 TEST_F(ServiceTest, AVersionMismatchIsRefusedAtJoin) {
   v1::JoinRequest join = Hosting("a", 1);
-  join.set_protocol_version(2);
+  join.set_protocol_version(kProtocolVersion + 1);
   auto session = Join(join);
   EXPECT_FALSE(session->Next());
   const grpc::Status status = session->orders->Finish();
@@ -219,6 +229,149 @@ TEST_F(ServiceTest, AValueThatCannotCountCostsItsClientThePlace) {
   ASSERT_TRUE(a->Next());
   EXPECT_EQ(a->order.round(), 1u);
   EXPECT_EQ(a->order.attempt(), 2u);
+}
+
+TEST_F(ServiceTest, AClientThatLeftDoesNotDecideWhatDataLooksLike) {
+  v1::JoinRequest other = Hosting("z", 9);
+  other.mutable_schema()->set_feature_shape(0, 7);
+  auto stranger = Join(other);
+  ASSERT_TRUE(stranger->orders->Read(&stranger->order));  // its welcome
+  auto refused = Join(Hosting("a", 1));
+  EXPECT_FALSE(refused->Next());
+  EXPECT_EQ(refused->orders->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  stranger->context.TryCancel();
+  while (!engine_->Clients(1).empty()) std::this_thread::yield();
+  auto a = Join(Hosting("a", 1));
+  auto b = Join(Hosting("b", 2));
+  EXPECT_TRUE(a->Next());
+  EXPECT_EQ(a->order.round(), 1u);
+}
+
+TEST_F(ServiceTest, WhatClientsWriteIsOneShortLineOfTheLog) {
+  for (const std::string& host : {std::string("x\nquarantined c0"), std::string(257, 'x')}) {
+    v1::JoinRequest join = Hosting("a", 1);
+    join.set_host(host);
+    auto session = Join(join);
+    EXPECT_FALSE(session->Next());
+    const grpc::Status status = session->orders->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(status.error_message(), HasSubstr("--name"));
+  }
+  EXPECT_EQ(engine_->Refusals()["host"], 2u);
+  auto a = Join(Hosting("a", 1));
+  auto b = Join(Hosting("b", 2));
+  ASSERT_TRUE(a->Next());
+  ASSERT_TRUE(b->Next());
+  v1::Part part = Answer(a->order, "a");
+  v1::ReportHeader& header = *part.mutable_header();
+  header.clear_clients();
+  header.set_payload_size(0);
+  part.clear_data();
+  v1::ClientFailure& failure = *header.add_failures();
+  failure.set_client("a");
+  failure.set_message("disk\nquarantined b\x1b[2J " + std::string(100'000, 'x'));
+  EXPECT_TRUE(Submit(part).ok());
+  ASSERT_TRUE(Submit(Answer(b->order, "b")).ok());
+  ASSERT_TRUE(a->Next());
+  EXPECT_EQ(a->order.attempt(), 2u);
+  ASSERT_TRUE(Submit(Answer(a->order, "a")).ok());
+  ASSERT_TRUE(b->Next());
+  ASSERT_TRUE(Submit(Answer(b->order, "b")).ok());
+  ASSERT_TRUE(a->Next());  // the next round: what happened in this one is stored
+  EXPECT_EQ(a->order.round(), 2u);
+  const auto news = engine_->Observe(0, 0);
+  ASSERT_TRUE(news.ok());
+  int refused = 0;
+  for (const v1::Event& event : news->events()) {
+    if (event.kind() != "refused") continue;
+    ++refused;
+    EXPECT_THAT(event.text(), HasSubstr("disk\\x0aquarantined b\\x1b[2J xxx"));
+    EXPECT_LT(event.text().size(), 1100u);
+  }
+  EXPECT_EQ(refused, 1);
+}
+
+TEST_F(ServiceTest, ComingAndGoingInALoopDoesNotFillTheLog) {
+  for (int i = 0; i < 400; ++i) {
+    auto session = Join(Hosting("z", 9));
+    ASSERT_TRUE(session->orders->Read(&session->order));
+    session->context.TryCancel();
+    while (!engine_->Clients(1).empty()) std::this_thread::yield();
+  }
+  auto a = Join(Hosting("a", 1));
+  auto b = Join(Hosting("b", 2));
+  ASSERT_TRUE(a->Next());
+  ASSERT_TRUE(Submit(Answer(a->order, "a")).ok());
+  ASSERT_TRUE(b->Next());
+  ASSERT_TRUE(Submit(Answer(b->order, "b")).ok());
+  ASSERT_TRUE(a->Next());
+  const auto news = engine_->Observe(0, 0);
+  ASSERT_TRUE(news.ok());
+  EXPECT_EQ(news->events_size(), 241);  // 200 and 20 per client, and the one that says so
+  EXPECT_THAT(news->events().rbegin()->text(), HasSubstr("not recorded"));
+}
+
+TEST_F(ServiceTest, AnObserverThatHangsUpWhileItIsWrittenToLeavesNothingBehind) {
+  std::atomic<bool> done = false;
+  std::thread news([&] {  // each is a message to every observer
+    for (uint64_t i = 1; !done; ++i) {
+      auto session = Join(Hosting("a", i));
+      session->orders->Read(&session->order);
+      session->context.TryCancel();
+      session->orders->Finish();
+    }
+  });
+  v1::Observation observation;
+  for (int i = 0; i < 1500; ++i) {
+    grpc::ClientContext context;
+    auto observer = stub_->Observe(&context, v1::ObserveRequest());
+    if (i % 2 == 0) observer->Read(&observation);
+    context.TryCancel();
+    observer->Finish();
+  }
+  done = true;
+  news.join();
+  // All places of this connection are free again, once the server has heard of the ends.
+  const absl::Time patience = absl::Now() + absl::Seconds(30);
+  int free = 0;
+  while (free < Gate::kCallsPerCaller && absl::Now() < patience) {
+    std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+    std::vector<std::unique_ptr<grpc::ClientReader<v1::Observation>>> observers;
+    free = 0;
+    for (int i = 0; i < Gate::kCallsPerCaller; ++i) {
+      contexts.push_back(std::make_unique<grpc::ClientContext>());
+      observers.push_back(stub_->Observe(contexts.back().get(), v1::ObserveRequest()));
+      if (observers.back()->Read(&observation)) ++free;
+    }
+    for (size_t i = 0; i < observers.size(); ++i) {
+      contexts[i]->TryCancel();
+      observers[i]->Finish();
+    }
+  }
+  EXPECT_EQ(free, Gate::kCallsPerCaller);
+}
+
+class ManyRoundsTest : public ServiceTest {
+ protected:
+  void SetUp() override {
+    Start(
+        "model { linear_regression {} } cohort { clients: 2 size: 1 spare: 1 } "
+        "phases { train { rounds: 2000 drift_off: true local { step_size: 0.1 steps: 2 } } }");
+  }
+};
+
+TEST_F(ManyRoundsTest, AProcessThatDoesNotReadItsOrdersIsLetGo) {
+  auto a = Join(Hosting("a", 1));  // takes part in every round, and reads nothing
+  auto b = Join(Hosting("b", 2));
+  while (engine_->Refusals()["unread_orders"] == 0) {
+    ASSERT_TRUE(b->Next());
+    ASSERT_FALSE(b->order.finished());
+    ASSERT_TRUE(Submit(Answer(b->order, "b")).ok());
+  }
+  while (engine_->Clients(1)[0].connected) std::this_thread::yield();
+  a = Join(Hosting("a", 1));
+  ASSERT_TRUE(a->Next());
+  EXPECT_TRUE(Submit(Answer(a->order, "a")).ok());
 }
 
 TEST_F(ServiceTest, FetchResumesAtAnOffset) {
