@@ -49,8 +49,11 @@ Engine::Engine(Options options)
   progress_.set_state(v1::GATHERING);
 }
 
-// The last session's Leave may still be on its way out.
-Engine::~Engine() { MutexLock lock(&mu_); }
+// The last session's Leave, or the last observer's, may still be on its way out.
+Engine::~Engine() {
+  { MutexLock lock(&observers_mu_); }
+  MutexLock lock(&mu_);
+}
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Open(Options options) {
   std::unique_ptr<Engine> engine(new Engine(std::move(options)));

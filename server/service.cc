@@ -223,9 +223,10 @@ class FetchStream : public grpc::ServerWriteReactor<ByteBuffer> {
   void StartClock() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     seen_ = offset_;
     clock_ = std::make_unique<grpc::Alarm>();
-    std::function<void(bool)> ring = [self = self_](bool rang) {
+    std::function<void(bool)> ring = [self = self_](bool rang) mutable {
       TakeOver(&clocks_);
       if (rang) self->OnClock();
+      self.reset();  // here, not when gRPC lets go of the function
     };
     HandOver(&clocks_);
     clock_->Set(absl::ToChronoTime(absl::Now() + engine_.upload_time()), std::move(ring));

@@ -164,9 +164,10 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
   // A report that does not come in one message must not take for ever.
   void StartClock() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     alarm_ = std::make_unique<grpc::Alarm>();
-    std::function<void(bool)> ring = [self = self_](bool rang) {
+    std::function<void(bool)> ring = [self = self_](bool rang) mutable {
       TakeOver(&clocks_);
       if (rang) self->OnAlarm();
+      self.reset();  // here, not when gRPC lets go of the function
     };
     HandOver(&clocks_);
     const absl::Duration left = begun_ + engine_.upload_time() - SteadyNow();

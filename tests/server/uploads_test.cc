@@ -154,7 +154,7 @@ TEST_F(UploadsTest, AClientHasOneAtATimeTheNewest) {
 }
 
 TEST_F(UploadsTest, WhoSendsNothingGivesWayToWhoWaits) {
-  Start({"a", "b", "c", "d"}, "limits { upload_seconds: 12 } ");
+  Start({"a", "b", "c", "d"}, "limits { upload_seconds: 6 } ");
   std::vector<std::unique_ptr<Upload>> hogs;
   for (const char* name : {"a", "b", "c"}) hogs.push_back(Begin(name, 1));
   EXPECT_TRUE(Report("d").ok());
