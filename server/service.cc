@@ -190,6 +190,7 @@ class FetchStream : public grpc::ServerWriteReactor<ByteBuffer> {
         visit_(std::move(visit)),
         file_(std::move(file)),
         offset_(offset) {}
+  ~FetchStream() override { TakeOver(this); }  // from its clock, too
 
   void OnWriteDone(bool ok) override {
     MutexLock lock(&mu_);
@@ -197,10 +198,11 @@ class FetchStream : public grpc::ServerWriteReactor<ByteBuffer> {
     Next();
   }
   void OnDone() override {
-    const std::shared_ptr<FetchStream> self = std::move(self_);  // its clock may hold it too
+    std::shared_ptr<FetchStream> self;  // its clock may hold it too
     bool stalled = false;
     {
       MutexLock lock(&mu_);
+      self = std::move(self_);
       done_ = true;
       clock_.reset();
       stalled = stalled_;
@@ -223,10 +225,10 @@ class FetchStream : public grpc::ServerWriteReactor<ByteBuffer> {
   void StartClock() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     seen_ = offset_;
     clock_ = std::make_unique<grpc::Alarm>();
-    std::function<void(bool)> ring = [self = self_](bool rang) mutable {
+    std::function<void(bool)> ring = [self = self_](bool rang) {
       TakeOver(&clocks_);
       if (rang) self->OnClock();
-      self.reset();  // here, not when gRPC lets go of the function
+      HandOver(self.get());
     };
     HandOver(&clocks_);
     clock_->Set(absl::ToChronoTime(absl::Now() + engine_.upload_time()), std::move(ring));

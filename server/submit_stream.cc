@@ -44,6 +44,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
 
   SubmitStream(Engine& engine, Staging& staging, Visit visit)
       : engine_(engine), staging_(staging), visit_(std::move(visit)) {}
+  ~SubmitStream() override { TakeOver(this); }  // from whoever held it, too
 
   void OnReadDone(bool ok) override {
     TakeOver(this);
@@ -164,10 +165,10 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
   // A report that does not come in one message must not take for ever.
   void StartClock() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     alarm_ = std::make_unique<grpc::Alarm>();
-    std::function<void(bool)> ring = [self = self_](bool rang) mutable {
+    std::function<void(bool)> ring = [self = self_](bool rang) {
       TakeOver(&clocks_);
       if (rang) self->OnAlarm();
-      self.reset();  // here, not when gRPC lets go of the function
+      HandOver(self.get());
     };
     HandOver(&clocks_);
     const absl::Duration left = begun_ + engine_.upload_time() - SteadyNow();
