@@ -16,6 +16,16 @@ phases { train { rounds: 10 local { step_size: 0.01 steps: 5 } } }
 
 
 class RealProcessesTest(LeewayCase):
+    def test_local_runs_use_a_socket_file_where_its_path_fits(self):
+        data = self.synthetic(clients=2, samples=20, dimension=3)
+        config = self.write("c.textproto", CONFIG)
+        models = set()
+        for out, address in (("short", "unix:"), ("x" * 120, "127.0.0.1:")):
+            self.federate(config, data, out)
+            self.assertIn(f"listening on {address}", self.log(os.path.join(out, "logs", "server.log")))
+            models.add(self.show(out)["rounds"][-1]["model_sha256"])
+        self.assertEqual(len(models), 1)
+
     def test_eight_processes_read_only_their_own_data(self):
         tracer = shutil.which("strace")
         if tracer is None or not self.can_trace(tracer):
