@@ -371,7 +371,12 @@ TEST_F(ManyRoundsTest, AProcessThatDoesNotReadItsOrdersIsLetGo) {
   while (engine_->Clients(1)[0].connected) std::this_thread::yield();
   a = Join(Hosting("a", 1));
   ASSERT_TRUE(a->Next());
-  EXPECT_TRUE(Submit(Answer(a->order, "a")).ok());
+  bool taken = Submit(Answer(a->order, "a")).ok();
+  if (!taken) {  // that order was of the round that b has just ended
+    ASSERT_TRUE(a->Next());
+    taken = Submit(Answer(a->order, "a")).ok();
+  }
+  EXPECT_TRUE(taken);
 }
 
 TEST_F(ServiceTest, FetchResumesAtAnOffset) {
