@@ -22,7 +22,7 @@ using grpc::ByteBuffer;
 using grpc::CallbackServerContext;
 
 // Two uploads can arrive while a third is being folded.
-constexpr size_t kMemoryQuota = size_t{64} << 20;
+constexpr size_t kMemoryQuota = size_t{48} << 20;
 
 constexpr int kReflectionThreads = 8;
 
@@ -416,9 +416,11 @@ void LimitResources(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20'000);
   builder.AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1);
-  // Memory must not grow with the number of connections: no growing windows, and
-  // read buffers that shrink when many are in use (docs/performance.md).
+  // Memory must not grow with the number of connections: no growing windows, little
+  // taken in before it is asked for, and read buffers that shrink when many are in use
+  // (docs/performance.md).
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 10);
   // More than the gate lets one caller have, so that it hears the gate's reason.
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 2 * Gate::kCallsPerCaller);
   // Our own calls run on gRPC's callback threads, of which there are a few. Reflection
