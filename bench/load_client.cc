@@ -15,6 +15,7 @@
 #include "client/raw_stream.h"
 #include "common/digest.h"
 #include "common/layout.h"
+#include "common/mutex.h"
 #include "common/wire.h"
 #include "proto/federation.grpc.pb.h"
 
@@ -113,6 +114,7 @@ int Main(const std::string& server, const std::string& name, uint64_t features) 
 
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
+  leeway::TrustLockOrder();
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   return leeway::Main(argv[1], argv[2], std::strtoull(argv[3], nullptr, 10));

@@ -16,6 +16,7 @@
 #include "client/connection.h"
 #include "client/host.h"
 #include "common/credentials.h"
+#include "common/mutex.h"
 #include "common/process.h"
 #include "common/usage.h"
 #include "common/version.h"
@@ -110,6 +111,7 @@ void HandOverToFasterBuild(char** argv) {
 
 int Main(int argc, char** argv) {
   HandOverToFasterBuild(argv);
+  TrustLockOrder();
   Flags flags;
   CLI::App app("Leeway's client: trains on its own data, sends back model changes.",
                "leeway-client");

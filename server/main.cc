@@ -20,6 +20,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "common/credentials.h"
+#include "common/mutex.h"
 #include "common/process.h"
 #include "common/status.h"
 #include "common/usage.h"
@@ -191,6 +192,7 @@ absl::Status Serve(const Flags& flags) {
 }
 
 int Main(int argc, char** argv) {
+  TrustLockOrder();
   Flags flags;
   CLI::App app("Leeway's server: one run of federated training, with its drift measured.",
                "leeway-server");
