@@ -90,10 +90,6 @@ def femnist_iid(study):
     study.run("femnist", study.control(import_femnist(study)), "femnist-iid")
 
 
-def femnist_cnn(study):
-    study.run("femnist_cnn", import_femnist(study), "femnist-cnn")
-
-
 def import_stackexchange(study):
     source = os.path.join(study.source, "stackexchange", "sentences.tsv.gz")
     return study.make("stackexchange", "import", "text", source, "--vocabulary", 2000, "--sequence",
@@ -144,7 +140,7 @@ def heart(study):
 
 
 PARTS = {f.__name__: f for f in (heart, femnist, femnist_iid, fashion, stackexchange,
-                                 stackexchange_iid, shakespeare, femnist_cnn)}
+                                 stackexchange_iid, shakespeare)}
 
 
 # ---- what came out
@@ -276,13 +272,15 @@ def summarise(study, figures):
         else set()
     shows = {name: study.show(name) for name in sorted(done)}
 
-    def pick(name, label, batch_size, phase, at=None):
-        """The probes of a set and its control, as far as they have been taken."""
+    def pick(name, label, batch_size, at=None):
+        """The probes of a set and its control, as far as they have been taken: after a round of
+        training, or without one at the end."""
         each = []
         for run, what in ((name, label), (name + "-iid", "IID-shuffled")):
             found = [p for p in shows.get(run, {"probes": []})["probes"]
-                     if p["batch_size"] == batch_size and p["phase"] == phase
-                     and (at is None or p["round_in_phase"] == at)]
+                     if p["batch_size"] == batch_size
+                     and (p["phase"] > 0 if at is None else
+                          p["phase"] == 0 and p["round_in_phase"] == at)]
             each += [(what, found[0])] if found else []
         return each
 
@@ -293,7 +291,7 @@ def summarise(study, figures):
 
     for name, label, title, batch in (("femnist", "by writer", "FEMNIST, 1(a)", 20),
                                       ("stackexchange", "by user", "Stack Exchange, 1(b)", 16)):
-        gd, sgd = pick(name, label, 0, 2), pick(name, label, batch, 3)
+        gd, sgd = pick(name, label, 0), pick(name, label, batch)
         if not gd or not sgd:
             continue
         figures.panels(name + "-drift", [
@@ -303,7 +301,7 @@ def summarise(study, figures):
         drift_part(f"{title.split(',')[0]}, 1(d), batches of {batch}", sgd)
         text.append("|∇F| at the probed point: " + ", ".join(
             f"{probe['gradient_norm']:.3g} ({what})" for what, probe in gd) + ".\n")
-    points = {at: pick("femnist", "by writer", 0, 0, at) for at in (0, 50, 100)}
+    points = {at: pick("femnist", "by writer", 0, at) for at in (0, 50, 100)}
     if all(points.values()):
         figures.panels("femnist-figure2", [
             (f"round {at}", "local steps H", "", "xy", drift_series(each))
@@ -317,8 +315,7 @@ def summarise(study, figures):
 
 
 def learning(shows, figures, text):
-    names = {"femnist-cnn": "FEMNIST by writer, CNN", "femnist": "FEMNIST by writer, half the CNN",
-             "femnist-iid": "FEMNIST shuffled, half the CNN",
+    names = {"femnist": "FEMNIST by writer, CNN", "femnist-iid": "FEMNIST shuffled, CNN",
              "fashion-cnn": "Fashion-MNIST, 100 IID clients, CNN",
              "fashion-softmax": "Fashion-MNIST, softmax regression",
              "shakespeare": "Shakespeare, next character",
@@ -335,7 +332,7 @@ def learning(shows, figures, text):
         figures.panels("learning", [("test accuracy, %", "rounds of FedAvg", "", "", series)], 8.5,
                        beside=True)
         text.append("### Learning\n\n" + table(["data and model", "rounds: accuracy"], rows))
-    for name in ("femnist-cnn", "femnist", "femnist-iid", "stackexchange", "stackexchange-iid"):
+    for name in ("femnist", "femnist-iid", "stackexchange", "stackexchange-iid"):
         last = (shows.get(name, {}).get("evaluations") or [{}])[-1]
         if last.get("percentiles"):
             text.append(f"{name}: pooled accuracy {100 * last['accuracy']:.1f} %; over clients "
