@@ -15,11 +15,28 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace leeway {
 
 class ABSL_LOCKABLE Mutex {
+ public:
+  // As Abseil's, by a look every millisecond.
+  void Await(const absl::Condition& condition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
+    AwaitWithTimeout(condition, absl::InfiniteDuration());
+  }
+  bool AwaitWithTimeout(const absl::Condition& condition, absl::Duration timeout)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
+    const absl::Time end = absl::Now() + timeout;
+    while (!condition.Eval() && absl::Now() < end) {
+      mu_.unlock();
+      absl::SleepFor(absl::Milliseconds(1));
+      mu_.lock();
+    }
+    return condition.Eval();
+  }
+
  private:
   friend class MutexLock;
   friend class CondVar;

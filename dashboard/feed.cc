@@ -46,23 +46,23 @@ Feed::Feed(Options options)
 
 Feed::~Feed() {
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     stopped_ = true;
   }
   thread_.join();
 }
 
 void Feed::Changed() {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   changed_ = true;
 }
 
 void Feed::Close() {
   if (absl::Status status = Refresh(); !status.ok()) {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     progress_.set_message(std::string(status.message()));
   }
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   closed_ = true;
   ++version_;
 }
@@ -71,28 +71,28 @@ void Feed::Follow() {
   const auto woken = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return changed_ || stopped_; };
   while (true) {
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       mu_.Await(absl::Condition(&woken));
       if (stopped_) return;
     }
     // A store that cannot be read now is read at the next change.
     Refresh().IgnoreError();
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     mu_.AwaitWithTimeout(absl::Condition(&stopped_), kRest);
   }
 }
 
 absl::Status Feed::Refresh() {
-  absl::MutexLock reading(&reading_mu_);
+  MutexLock reading(&reading_mu_);
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     changed_ = false;
   }
   // First what the store has, so that the server's word is never older than it.
   const absl::Status stored = ReadStore();
   if (!stored.ok() && !(absl::IsNotFound(stored) && options_.live)) return stored;
   const LiveStatus live = options_.live ? options_.live() : LiveStatus{};
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   if (options_.live) {
     progress_ = live.progress;
     for (const ClientPresence& one : live.clients) {
@@ -126,7 +126,7 @@ absl::Status Feed::ReadStore() {
     if (!store->begun()) return absl::OkStatus();
     LEEWAY_ASSIGN_OR_RETURN(const std::vector<StoredClient> roster, store->Roster());
     LEEWAY_ASSIGN_OR_RETURN(RunSummary head, ReadHead(*store, options_.directory));
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     run_ = std::move(head);
     clients_.clear();
     index_.clear();
@@ -135,7 +135,7 @@ absl::Status Feed::ReadStore() {
   }
   uint64_t round = 0, event = 0;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     if (!run_.records.empty()) round = run_.records.back().round();
     if (!run_.events.empty()) event = run_.events.back().sequence();
   }
@@ -149,7 +149,7 @@ absl::Status Feed::ReadStore() {
   LEEWAY_ASSIGN_OR_RETURN(const v1::RunState state, store_->State());
   LEEWAY_ASSIGN_OR_RETURN(const std::string message, store_->Message());
   LEEWAY_ASSIGN_OR_RETURN(std::vector<NamedModel> names, store_->NamedModels());
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   const bool other_state = state != run_.state;  // a verdict says what a failed run lacks
   run_.state = state;
   run_.message = message;
@@ -195,7 +195,7 @@ void Feed::Count(const v1::Event& event) {
 }
 
 std::optional<std::string> Feed::Next(Cursor& cursor, absl::Duration limit) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   const auto news = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return version_ > cursor.version || stopped_;
   };
@@ -210,22 +210,22 @@ std::optional<std::string> Feed::Next(Cursor& cursor, absl::Duration limit) {
 }
 
 bool Feed::Ended(const Cursor& cursor) const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return stopped_ || (closed_ && cursor.version == version_);
 }
 
 bool Feed::Over() const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return progress_.state() == v1::DONE || progress_.state() == v1::FAILED;
 }
 
 std::string Feed::Json() const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return RunJson(run_);
 }
 
 RunSummary Feed::Summary() const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return run_;
 }
 

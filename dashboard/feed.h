@@ -17,10 +17,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "cli/show.h"
 #include "cli/verdict.h"
+#include "common/mutex.h"
 #include "proto/federation.pb.h"
 #include "server/engine.h"
 #include "server/store.h"
@@ -108,10 +108,10 @@ class Feed {
 
   const Options options_;
 
-  absl::Mutex reading_mu_ ABSL_ACQUIRED_BEFORE(mu_);
+  Mutex reading_mu_ ABSL_ACQUIRED_BEFORE(mu_);
   std::unique_ptr<Store> store_ ABSL_GUARDED_BY(reading_mu_);
 
-  mutable absl::Mutex mu_;
+  mutable Mutex mu_;
   RunSummary run_ ABSL_GUARDED_BY(mu_);
   v1::Progress progress_ ABSL_GUARDED_BY(mu_);
   absl::StatusOr<Verdict> verdict_ ABSL_GUARDED_BY(mu_);  // or why there is none

@@ -11,9 +11,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/credentials.h"
+#include "common/mutex.h"
 #include "common/status.h"
 #include "dashboard/assets.h"
 
@@ -175,7 +175,7 @@ class HttpDashboard : public Dashboard {
     if (!thread_.joinable()) return;
     feed_.Close();
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       const auto alone = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return watchers_ == 0; };
       mu_.AwaitWithTimeout(absl::Condition(&alone), kFarewell);
       stopping_ = true;
@@ -226,7 +226,7 @@ class HttpDashboard : public Dashboard {
   // One page: server-sent events until it leaves or the run is over.
   void Watch(const Request& request, Response& response) {
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       if (watchers_ == kMostWatchers || stopping_) {
         response.status = 503;
         response.set_header("Retry-After", "5");
@@ -242,7 +242,7 @@ class HttpDashboard : public Dashboard {
         "text/event-stream",
         [this, cursor](size_t, httplib::DataSink& sink) { return Send(*cursor, sink); },
         [this](bool) {
-          absl::MutexLock lock(&mu_);
+          MutexLock lock(&mu_);
           --watchers_;
         });
   }
@@ -271,7 +271,7 @@ class HttpDashboard : public Dashboard {
   HttpServer server_;
   std::thread thread_;
 
-  absl::Mutex mu_;
+  Mutex mu_;
   int watchers_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 };
