@@ -92,7 +92,7 @@ def wire(table, binaries, repeats, scale):
              (10**3, 50, 400, "RELAXED", "150"), (10**3, 50, 300, "FULL", ""),
              (10**6, 2, 60, "RELAXED", ""), (10**6, 10, 40, "RELAXED", "20, 60 %, 120 MB"),
              (10**6, 10, 40, "FULL", ""), (10**6, 100, 8, "RELAXED", "memory as with 10"),
-             (10**7, 10, 6, "RELAXED", "2, 60 %, 400 MB"),
+             (10**7, 2, 10, "RELAXED", ""), (10**7, 10, 6, "RELAXED", "2, 60 %, 400 MB"),
              (25 * 10**6, 10, 5, "RELAXED", "0.8, 60 %, 800 MB")]
     for d, processes, rounds, durability, goal in cases:
         r = median(repeats, lambda: load.load(binaries, d, processes, max(5, int(rounds * scale)),
