@@ -21,7 +21,7 @@ namespace {
 using grpc::ByteBuffer;
 using grpc::CallbackServerContext;
 
-// Two uploads can arrive while a third is being folded.
+// For gRPC's read buffers, of all connections together (docs/performance.md).
 constexpr size_t kMemoryQuota = size_t{48} << 20;
 
 constexpr int kReflectionThreads = 8;
