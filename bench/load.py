@@ -27,10 +27,13 @@ phases {{ train {{ rounds: {rounds} local {{ step_size: 0.005 steps: 10 }} }} }}
 """
 
 
-def show(binaries, out):
+def rounds_per_second(binaries, out, skip):
+    """Over all but the first rounds, `skip` of their number; each with its commit."""
     text = subprocess.run([f"{binaries}/leeway", "show", out, "--json"], check=True,
                           capture_output=True, text=True).stdout
-    return json.loads(text)
+    opened = [r["opened"] for r in json.loads(text)["rounds"]]
+    opened = opened[skip(len(opened)):]
+    return (len(opened) - 1) / (opened[-1] - opened[0])
 
 
 def wait_for(path, process):
@@ -63,10 +66,7 @@ def load(binaries, d, processes, rounds, durability="RELAXED", unix=False):
         server.returncode = os.waitstatus_to_exitcode(status)
         if server.returncode != 0:
             raise RuntimeError(f"server ended with {server.returncode}")
-        records = show(binaries, f"{folder}/run")["rounds"]
-        warm = records[min(2, len(records) // 3):]
-        seconds = sum(r["seconds"] for r in warm)
-        rate = len(warm) / seconds
+        rate = rounds_per_second(binaries, f"{folder}/run", lambda n: min(2, n // 3))
         return {"d": d, "processes": processes, "durability": durability,
                 "rounds_per_second": rate, "bytes_per_second": rate * processes * 8 * d,
                 "server_peak_mb": usage.ru_maxrss / 1024}
@@ -114,9 +114,9 @@ def paper(binaries, clients, processes, rounds, sample=0, durability="FULL", kee
             client_peak += used.ru_maxrss / 1024
         if server.returncode != 0:
             raise RuntimeError(f"server ended with {server.returncode}")
-        records = show(binaries, f"{folder}/run")["rounds"]
-        warm = records[len(records) * 3 // 4 if sample else min(20, len(records) // 3):]
-        return {"rounds_per_second": len(warm) / sum(r["seconds"] for r in warm),
+        rate = rounds_per_second(binaries, f"{folder}/run",
+                                 lambda n: n * 3 // 4 if sample else min(20, n // 3))
+        return {"rounds_per_second": rate,
                 "server_peak_mb": usage.ru_maxrss / 1024, "clients_peak_mb": client_peak}
     finally:
         for child in children:

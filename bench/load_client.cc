@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,9 +46,13 @@ void Fetch(const std::shared_ptr<grpc::Channel>& channel, const v1::ModelRef& mo
   }
 }
 
-grpc::Slice Zeros(size_t bytes) {
-  if (bytes <= kLargestKept) return grpc::Slice(std::string(bytes, '\0'));
-  // Pages that nobody writes to take no memory.
+// Small numbers, so that every round has a new model.
+grpc::Slice Payload(size_t bytes) {
+  if (bytes <= kLargestKept) {
+    const std::vector<float> values(bytes / sizeof(float), 0x1p-20f);
+    return grpc::Slice(values.data(), bytes);
+  }
+  // Pages that nobody writes to take no memory, so of a huge model nothing changes.
   void* zeros = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return grpc::Slice(zeros, bytes, grpc::Slice::STATIC_SLICE);
 }
@@ -62,51 +67,59 @@ v1::ReportHeader HeaderFor(const v1::Order& order, const std::string& name,
   header.set_base_sha256(order.model().sha256());
   header.set_encoding(v1::FLOAT32);
   header.set_weight(1);
+  header.set_without_receipt(true);
   for (size_t i = 0; i < ReportLayout(order.task()).scalars; ++i) header.add_scalars(1);
   header.set_payload_size(payload.size());
   header.set_payload_hash(Xxh3({reinterpret_cast<const char*>(payload.begin()), payload.size()}));
   return header;
 }
 
+// Like leeway-client, one thread and one queue for orders and reports, and no receipts.
 int Main(const std::string& server, const std::string& name, uint64_t features) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   const auto channel =
       grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
-  const auto stub = v1::Federation::NewStub(channel);
-  v1::JoinRequest join;
-  join.set_protocol_version(kProtocolVersion);
-  join.set_host(name);
-  join.set_instance(static_cast<uint64_t>(getpid()));
-  join.mutable_schema()->add_feature_shape(features);
-  join.mutable_schema()->set_labels(true);
-  join.add_clients()->set_id(name);
-  join.mutable_clients(0)->set_examples(1);
-  grpc::ClientContext context;
-  context.set_wait_for_ready(true);
-  auto orders = stub->Join(&context, join);
-  auto submit = std::make_unique<RawStream>(channel, "/leeway.v1.Federation/Submit");
+  v1::JoinRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  request.set_host(name);
+  request.set_instance(static_cast<uint64_t>(getpid()));
+  request.mutable_schema()->add_feature_shape(features);
+  request.mutable_schema()->set_labels(true);
+  request.add_clients()->set_id(name);
+  request.mutable_clients(0)->set_examples(1);
+  const grpc::Slice slice(request.SerializeAsString());
+  CallQueue queue;
+  RawStream join(channel, "/leeway.v1.Federation/Join", queue);
+  RawStream submit(channel, "/leeway.v1.Federation/Submit", queue);
+  if (join.Write(grpc::ByteBuffer(&slice, 1))) join.WritesDone();
+  join.BeginRead();
+  submit.BeginRead();
   std::string file;
   grpc::Slice payload;
   v1::Order order;
-  while (orders->Read(&order) && !order.finished()) {
-    if (order.round() == 0) continue;
-    if (order.model().inline_().empty()) Fetch(channel, order.model(), file);
-    if (payload.size() == 0) {
-      // float32 parameters: the file is them and a short header.
-      const size_t d = (order.model().size() - 8) / 4 / 1000 * 1000;
-      payload = Zeros(d * 4);
+  while (true) {
+    while (!join.read_done() && !submit.read_done()) queue.Await();
+    if (!join.read_done()) break;  // the report was refused
+    std::optional<grpc::ByteBuffer> message = join.TakeRead();
+    if (!message) break;
+    if (!grpc::SerializationTraits<v1::Order>::Deserialize(&*message, &order).ok()) return 1;
+    if (order.finished()) return 0;
+    if (order.round() != 0) {
+      if (order.model().inline_().empty()) Fetch(channel, order.model(), file);
+      if (payload.size() == 0) {
+        // float32 parameters: the file is them and a short header.
+        const size_t d = (order.model().size() - 8) / 4 / 1000 * 1000;
+        payload = Payload(d * sizeof(float));
+      }
+      for (const auto& part : EncodeReport(HeaderFor(order, name, payload), payload)) {
+        submit.Write(part);
+      }
     }
-    for (const auto& message : EncodeReport(HeaderFor(order, name, payload), payload)) {
-      submit->Write(message);
-    }
-    grpc::ByteBuffer receipt;
-    if (!submit->Read(receipt)) {
-      std::fprintf(stderr, "%s\n", std::string(submit->Finish().message()).c_str());
-      return 1;
-    }
+    join.BeginRead();
   }
-  return 0;
+  std::fprintf(stderr, "%s\n", std::string(submit.Finish().message()).c_str());
+  return 1;
 }
 
 }  // namespace

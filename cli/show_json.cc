@@ -77,6 +77,7 @@ void WriteRound(const v1::RoundRecord& round, JsonWriter& json) {
   json.Field("replaced", round.replaced());
   json.Field("reports", round.reports());
   json.Field("seconds", round.seconds());
+  json.Field("opened", round.opened());
   json.Field("model_sha256", round.model_sha256());
   json.EndObject();
 }

@@ -26,7 +26,8 @@ namespace {
 constexpr char kJoinMethod[] = "/leeway.v1.Federation/Join";
 constexpr char kSubmitMethod[] = "/leeway.v1.Federation/Submit";
 constexpr char kFetchMethod[] = "/leeway.v1.Federation/Fetch";
-constexpr int kResends = 3;    // of one report, when only its stream broke
+constexpr int kResends = 3;  // of one report, when only its stream broke
+constexpr absl::Duration kShortWork = absl::Milliseconds(20);
 constexpr int kTransfers = 3;  // of one model, whose bytes are not what its name says
 
 class Member {
@@ -111,6 +112,7 @@ class Member {
     const grpc::Slice slice(request.SerializeAsString());
     if (join.Write(grpc::ByteBuffer(&slice, 1))) join.WritesDone();
     join.BeginRead();
+    bool reading = true;
     // Only the newest order counts: a process that was busy while rounds went by
     // takes up the one that is open now.
     std::optional<v1::Order> newest;
@@ -121,9 +123,15 @@ class Member {
         const v1::Order order = *std::exchange(newest, std::nullopt);
         if (order.has_welcome()) LEEWAY_RETURN_IF_ERROR(Enter(order));
         if (order.finished()) return true;
+        const absl::Time began = absl::Now();
         if (order.round() != 0) LEEWAY_RETURN_IF_ERROR(Do(order, queue, submit));
+        busy_ = absl::Now() - began > kShortWork;
+        if (!reading) {
+          join.BeginRead();
+          reading = true;
+        }
       }
-      if (join.read_done()) {
+      if (reading && join.read_done()) {
         std::optional<grpc::ByteBuffer> message = join.TakeRead();
         if (!message) {
           if (newest && newest->finished()) return true;
@@ -144,7 +152,10 @@ class Member {
           order.mutable_groups()->MergeFrom(newest->groups());
         }
         newest = std::move(order);
-        join.BeginRead();
+        // As soon as a read waits, gRPC tells the server that there is room for more,
+        // and wakes it for that; after the report it is awake anyway.
+        reading = busy_;
+        if (reading) join.BeginRead();
       }
       if (submit && submit->read_done()) {
         // Reports ask for no receipt, so what comes is the end.
@@ -287,6 +298,7 @@ class Member {
   Outgoing last_;  // kept until a newer one: a restarted server gets it again
   int resent_ = 0;
   uint64_t carried_ = 0;  // reports sent on the open stream
+  bool busy_ = false;     // orders take so long that newer ones may come meanwhile
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
+#include "common/huge_pages.h"
 #include "common/reason.h"
 
 namespace leeway {
@@ -139,17 +140,6 @@ uint64_t FoldBlock(const T* x, size_t n, double scale, T limit, bool negate, int
   return FoldPlainly(x, n, scale, limit, negate, sum);
 }
 
-// body(begin, size) for blocks that together are [0, n): shared among the workers
-// where there are enough of them to be worth a wake-up.
-template <typename Body>
-void ForBlocks(size_t n, Workers* workers, const Body& body) {
-  constexpr size_t kBlock = size_t{1} << 17;
-  const size_t blocks = (n + kBlock - 1) / kBlock;
-  const auto block = [&](size_t b) { body(b * kBlock, std::min(kBlock, n - b * kBlock)); };
-  if (workers != nullptr) return workers->Run(blocks, block);
-  for (size_t b = 0; b < blocks; ++b) block(b);
-}
-
 template <typename T>
 absl::Status DescribeBadValue(const T* x, size_t n, T limit, size_t dimension) {
   for (size_t i = 0; i < n; ++i) {
@@ -182,9 +172,13 @@ int FractionBits(double max_update, uint64_t total_weight) {
   return 62 - (std::ilogb(bound) + 1);
 }
 
-void Tally::Reset(const TallyShape& shape) {
+void Tally::Reset(const TallyShape& shape, Workers* workers) {
   shape_ = shape;
-  flat_.assign(shape.flat_size(), 0);
+  flat_.reserve(shape.flat_size());
+  PreferHugePages(flat_.data(), flat_.capacity() * sizeof(int64_t));
+  flat_.resize(shape.flat_size());
+  ForBlocks(flat_.size(), workers,
+            [&](size_t begin, size_t n) { std::fill_n(flat_.begin() + begin, n, 0); });
 }
 
 template <typename T>

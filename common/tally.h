@@ -54,7 +54,7 @@ class Tally {
   Tally() = default;
   explicit Tally(const TallyShape& shape) { Reset(shape); }
   // Empty again, with another shape, in the same memory if it fits.
-  void Reset(const TallyShape& shape);
+  void Reset(const TallyShape& shape, Workers* workers = nullptr);
 
   // Adds one client's report to `group`. T is float or double; `vectors` holds
   // shape.vectors * shape.dimension values. On any error (NaN, Inf, a value

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/digest.h"
 #include "common/encoding.h"
+#include "common/huge_pages.h"
 #include "common/reason.h"
 #include "common/status.h"
 
@@ -246,6 +247,7 @@ void Buffer::Resize(size_t size) {
     const size_t rounded = (std::max<size_t>(size, 64) + 63) / 64 * 64;
     auto* p = static_cast<std::byte*>(std::aligned_alloc(64, rounded));
     if (p == nullptr) throw std::bad_alloc();
+    PreferHugePages(p, rounded);
     data_.reset(p);
     capacity_ = rounded;
   }

@@ -3,6 +3,7 @@
 #ifndef LEEWAY_COMMON_WORKERS_H_
 #define LEEWAY_COMMON_WORKERS_H_
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -79,6 +80,17 @@ class Workers {
   std::atomic<size_t> next_{0};
   std::vector<std::thread> helpers_;
 };
+
+// body(begin, size) for blocks that together are [0, n): shared among the workers, if
+// any, where there are enough of them to be worth a wake-up.
+template <typename Body>
+void ForBlocks(size_t n, Workers* workers, const Body& body) {
+  constexpr size_t kBlock = size_t{1} << 17;
+  const size_t blocks = (n + kBlock - 1) / kBlock;
+  const auto block = [&](size_t b) { body(b * kBlock, std::min(kBlock, n - b * kBlock)); };
+  if (workers != nullptr) return workers->Run(blocks, block);
+  for (size_t b = 0; b < blocks; ++b) block(b);
+}
 
 }  // namespace leeway
 

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/reason.h"
@@ -235,6 +236,22 @@ Assignment Coordinator::WorkFor(SessionId session) const {
     assignment.groups.push_back(member->second.group);
   }
   return assignment;
+}
+
+bool Coordinator::IsIdle(uint64_t round, uint32_t attempt, const std::string& client) const {
+  if (spec_.round != round || spec_.attempt != attempt) return false;
+  const auto index = index_.find(client);
+  if (index == index_.end()) return false;
+  const SessionId session = places_[index->second].session;
+  if (session == 0) return false;
+  // Whichever are fewer: the clients of a process or those of the round.
+  const std::vector<ClientIndex>& hosted = sessions_.at(session).indices;
+  const bool few = hosted.size() < spec_.cohort.size();
+  return absl::c_none_of(few ? hosted : spec_.cohort, [&](ClientIndex i) {
+    const auto member = members_.find(i);
+    return places_[i].session == session && member != members_.end() &&
+           member->second.state == MemberState::kWaiting;
+  });
 }
 
 absl::Status Coordinator::CheckOpen(uint64_t round, uint32_t attempt) const {

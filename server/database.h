@@ -144,17 +144,20 @@ class Database {
     return code == SQLITE_OK ? absl::OkStatus() : Error(code);
   }
 
-  // Runs `work` in one transaction: all of it or nothing.
+  // Runs `work` in one transaction: all of it or nothing. With `keep_open` it ends with
+  // the next one's, or with Commit; what fails then takes all of them back.
   template <typename Work>
-  absl::Status Transaction(const Work& work) {
-    LEEWAY_RETURN_IF_ERROR(Execute("BEGIN IMMEDIATE"));
+  absl::Status Transaction(const Work& work, bool keep_open = false) {
+    if (!open()) LEEWAY_RETURN_IF_ERROR(Execute("BEGIN IMMEDIATE"));
     absl::Status status = work();
-    if (status.ok()) status = Execute("COMMIT");
+    if (status.ok() && !keep_open) status = Execute("COMMIT");
     // Some errors have rolled back already; then this has nothing to do.
-    if (!status.ok() && sqlite3_get_autocommit(connection_) == 0) {
-      Execute("ROLLBACK").IgnoreError();
-    }
+    if (!status.ok() && open()) Execute("ROLLBACK").IgnoreError();
     return status;
+  }
+  // Ends the transaction that was kept open, if there is one.
+  absl::Status Commit() {
+    return open() ? Transaction([] { return absl::OkStatus(); }) : absl::OkStatus();
   }
 
   absl::Status Error(int code) const {
@@ -184,6 +187,9 @@ class Database {
   }
 
  private:
+  // In the middle of a transaction.
+  bool open() const { return sqlite3_get_autocommit(connection_) == 0; }
+
   struct Finalize {
     void operator()(sqlite3_stmt* handle) const { sqlite3_finalize(handle); }
   };

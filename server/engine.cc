@@ -182,8 +182,7 @@ absl::Status Engine::RunRounds() {
     const absl::Time opened = SteadyNow();
     LEEWAY_ASSIGN_OR_RETURN(const Collected collected, Collect(plan));
     LEEWAY_RETURN_IF_ERROR(Commit(std::move(plan), collected, opened));
-    untold_ = true;
-    TellCommits();
+    untold_ = true;  // observers hear of it after the next orders have left
   }
   return absl::OkStatus();
 }
@@ -305,7 +304,7 @@ void Engine::OpenRound(const RoundPlan& plan, RoundSpec spec) {
     common = open.order;
     {
       MutexLock fold_lock(&fold_mu_);
-      tally_.Reset(open.shape);
+      tally_.Reset(open.shape, &folders_);
     }
     open_ = std::move(open);
     progress_.set_phase(plan.record.phase());
@@ -315,7 +314,22 @@ void Engine::OpenRound(const RoundPlan& plan, RoundSpec spec) {
     progress_.set_sampled(static_cast<uint32_t>(spec.cohort.size()) - spec.evaluators);
     Address(coordinator_->OpenRound(std::move(spec)), orders);
   }
+  SendOrders(common, orders);
+}
+
+void Engine::SendOrders(const grpc::Slice& common, const Outbox& orders) {
+  if (orders.empty()) return;
   for (const auto& [sink, own] : orders) sink->Send(common, own);
+  WakeStreams();
+}
+
+void Engine::WakeStreams() {
+  std::vector<std::shared_ptr<RestingStream>> streams;
+  {
+    MutexLock lock(&mu_);
+    streams.swap(resting_);
+  }
+  for (const std::shared_ptr<RestingStream>& stream : streams) stream->OnOrders();
 }
 
 void Engine::Address(const std::vector<Assignment>& work, Outbox& outbox) const {
@@ -364,7 +378,7 @@ Coordinator::RoundState Engine::AwaitRound() {
       events = !new_events_.empty();
       common = open_->order;
     }
-    for (const auto& [sink, own] : orders) sink->Send(common, own);
+    SendOrders(common, orders);
     // Between two rounds of a fast run events wait for the commit.
     if (events && FlushEvents().ok()) NotifyObservers();
   }
@@ -374,6 +388,7 @@ Coordinator::RoundState Engine::AwaitRound() {
 // of a thousand rounds a second does not stop to tell them of each.
 void Engine::TellCommits() {
   if (!untold_ || SteadyNow() < told_ + kCommitsTold) return;
+  store_->Flush().IgnoreError();  // the next Commit says it
   NotifyObservers();
   untold_ = false;
   told_ = SteadyNow();
@@ -383,7 +398,7 @@ absl::Status Engine::Commit(RoundPlan plan, const Collected& collected, absl::Ti
   absl::Status absorbed;
   {
     MutexLock lock(&fold_mu_);
-    absorbed = script_->Absorb(plan, tally_);
+    absorbed = script_->Absorb(plan, tally_, &folders_);
   }
   LEEWAY_RETURN_IF_ERROR(FlushEvents());
   LEEWAY_RETURN_IF_ERROR(absorbed);
@@ -393,6 +408,7 @@ absl::Status Engine::Commit(RoundPlan plan, const Collected& collected, absl::Ti
   commit.record.set_reports(collected.reports);
   commit.record.set_attempts(collected.attempts);
   commit.record.set_replaced(collected.replaced);
+  commit.record.set_opened(absl::ToDoubleSeconds(opened - absl::UnixEpoch()));
   commit.record.set_seconds(absl::ToDoubleSeconds(SteadyNow() - opened));
   commit.accepted = collected.accepted;
   std::vector<ModelPtr> models;
@@ -442,6 +458,11 @@ absl::Status Engine::Finish(const absl::Status& outcome) {
 }
 
 void Engine::CloseSessions(bool finished, const absl::Status& status) {
+  EndSessions(finished, status);
+  WakeStreams();
+}
+
+void Engine::EndSessions(bool finished, const absl::Status& status) {
   MutexLock lock(&mu_);
   for (const auto& [session, sink] : sinks_) {
     if (finished) sink->Send(grpc::Slice(), Farewell());

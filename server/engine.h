@@ -46,6 +46,13 @@ class OrderSink {
   virtual void Close(const absl::Status& status) = 0;
 };
 
+// A stream of reports that nothing is expected on before the next orders.
+class RestingStream {
+ public:
+  virtual ~RestingStream() = default;
+  virtual void OnOrders() = 0;  // never blocks
+};
+
 // A client as the server sees it now.
 struct ClientPresence {
   std::string id;
@@ -89,6 +96,9 @@ class Engine {
   // A complete report: checks and counts it.
   absl::StatusOr<v1::Receipt> Submit(const v1::ReportHeader& header,
                                      absl::Span<const std::byte> payload);
+  // After this report its process has nothing more to send in the round: `stream` is
+  // told when the next orders have left, or the run is over. False: read on.
+  bool Rest(const v1::ReportHeader& header, std::shared_ptr<RestingStream> stream);
   // A call or report was refused with this status: it is counted, by its reason.
   void CountRefusal(const absl::Status& status);
   std::map<std::string, uint64_t> Refusals() const;
@@ -150,9 +160,12 @@ class Engine {
   using Outbox = std::vector<std::pair<std::shared_ptr<OrderSink>, v1::Order>>;
   void Address(const std::vector<Assignment>& work, Outbox& outbox) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SendOrders(const grpc::Slice& common, const Outbox& orders) ABSL_LOCKS_EXCLUDED(mu_);
+  void WakeStreams() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status FlushEvents() ABSL_LOCKS_EXCLUDED(mu_);
   void NotifyObservers() ABSL_LOCKS_EXCLUDED(mu_, observers_mu_);
   void CloseSessions(bool finished, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+  void EndSessions(bool finished, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   // Clients whose connection broke just before the end come back to hear of it.
   void AwaitStragglers() ABSL_LOCKS_EXCLUDED(mu_);
   v1::Order Farewell() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -172,6 +185,7 @@ class Engine {
   CondVar changed_ ABSL_GUARDED_BY(mu_);
   std::optional<Coordinator> coordinator_ ABSL_GUARDED_BY(mu_);
   std::map<SessionId, std::shared_ptr<OrderSink>> sinks_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<RestingStream>> resting_ ABSL_GUARDED_BY(mu_);
   SessionId next_session_ ABSL_GUARDED_BY(mu_) = 1;
   std::optional<v1::DataSchema> schema_ ABSL_GUARDED_BY(mu_);
   std::optional<ModelLayout> layout_ ABSL_GUARDED_BY(mu_);

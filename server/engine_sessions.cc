@@ -216,6 +216,16 @@ absl::StatusOr<v1::Receipt> Engine::Take(const v1::ReportHeader& header,
   return receipt;
 }
 
+bool Engine::Rest(const v1::ReportHeader& header, std::shared_ptr<RestingStream> stream) {
+  MutexLock lock(&mu_);
+  if (finished_ || stopping_ || header.clients().empty() ||
+      !coordinator_->IsIdle(header.round(), header.attempt(), header.clients(0))) {
+    return false;
+  }
+  resting_.push_back(std::move(stream));
+  return true;
+}
+
 void Engine::FailClient(const std::string& client, absl::string_view why) {
   if (!coordinator_->Fail(client)) return;
   const std::string line = OneLine(why, kMostReasonBytes);  // a client may have written it

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/digest.h"
+#include "common/huge_pages.h"
 #include "common/model_file.h"
 #include "common/status.h"
 
@@ -19,13 +20,14 @@ Vector<double> Tail(const ModelLayout& layout, const std::string& file) {
   return values.template cast<double>();
 }
 
+// The values from `begin` up to `end`.
 template <typename T>
-void Change(absl::FunctionRef<void(size_t, absl::Span<double>)> change, size_t size, char* values) {
-  constexpr size_t kBlock = 4096;
-  T narrow[kBlock];
-  double wide[kBlock];
-  for (size_t begin = 0; begin < size; begin += kBlock) {
-    const size_t n = std::min(kBlock, size - begin);
+void Change(absl::FunctionRef<void(size_t, absl::Span<double>)> change, size_t begin, size_t end,
+            char* values) {
+  T narrow[kMostChanged];
+  double wide[kMostChanged];
+  for (; begin < end; begin += kMostChanged) {
+    const size_t n = std::min(kMostChanged, end - begin);
     std::memcpy(narrow, values + begin * sizeof(T), n * sizeof(T));
     std::copy(narrow, narrow + n, wide);
     change(begin, absl::MakeSpan(wide, n));
@@ -56,14 +58,18 @@ absl::StatusOr<ModelPtr> ParseModel(const ModelLayout& layout, std::string file)
   return model;
 }
 
-ModelPtr ChangeModel(const ModelLayout& layout, const Model& model,
+ModelPtr ChangeModel(const ModelLayout& layout, const Model& model, Workers* workers,
                      absl::FunctionRef<void(size_t begin, absl::Span<double> values)> change) {
   auto changed = std::make_shared<Model>();
-  changed->file = model.file;
+  changed->file.reserve(model.file.size());
+  PreferHugePages(changed->file.data(), changed->file.capacity());
+  changed->file.assign(model.file);
   const size_t bytes = layout.size() * (layout.float64 ? sizeof(double) : sizeof(float));
   char* values = changed->file.data() + changed->file.size() - bytes;
-  layout.float64 ? Change<double>(change, layout.size(), values)
-                 : Change<float>(change, layout.size(), values);
+  ForBlocks(layout.size(), workers, [&](size_t begin, size_t n) {
+    layout.float64 ? Change<double>(change, begin, begin + n, values)
+                   : Change<float>(change, begin, begin + n, values);
+  });
   changed->sha256 = Sha256Hex(changed->file);
   return changed;
 }

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "common/model_layout.h"
 #include "common/vectors.h"
+#include "common/workers.h"
 
 namespace leeway {
 
@@ -27,9 +28,11 @@ ModelPtr MakeModel(const ModelLayout& layout, const Vector<double>& values);
 absl::StatusOr<ModelPtr> ParseModel(const ModelLayout& layout, std::string file);
 
 // A model whose values are changed in place, some at a time, so that no copy in
-// float64 is made: `change` is given the first value's position and the values.
-ModelPtr ChangeModel(const ModelLayout& layout, const Model& model,
+// float64 is made: `change` is given the first value's position and the values. The
+// workers, if any, share them: `change` is called by several threads.
+ModelPtr ChangeModel(const ModelLayout& layout, const Model& model, Workers* workers,
                      absl::FunctionRef<void(size_t begin, absl::Span<double> values)> change);
+inline constexpr size_t kMostChanged = 4096;  // values at a time
 
 // The model's values in float64.
 Vector<double> ValuesOf(const ModelLayout& layout, const Model& model);

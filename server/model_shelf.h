@@ -43,16 +43,24 @@ class ModelShelf {
   // Whether files are synced before they count as written.
   void set_sync(bool sync) { sync_ = sync; }
 
-  // Before the transaction: the files that it will refer to.
-  absl::Status WriteFiles(const ModelBatch& batch) {
+  // Before the transaction: the files that it will refer to. With `later` they wait for
+  // WriteDeferred, before the transaction's end; named ones do not.
+  absl::Status WriteFiles(const ModelBatch& batch, bool later = false) {
     for (const ModelPtr& model : batch.models) {
+      if (model->file.size() <= kLargestRow) continue;
+      deferred_.push_back(model);
+    }
+    if (!later || !batch.names.empty()) LEEWAY_RETURN_IF_ERROR(WriteDeferred());
+    for (const NamedModel& named : batch.names) LEEWAY_RETURN_IF_ERROR(WriteNamed(named, batch));
+    return absl::OkStatus();
+  }
+  absl::Status WriteDeferred() {
+    for (const ModelPtr& model : std::exchange(deferred_, {})) {
       const std::string path = Path(model->sha256);
-      const size_t size = model->file.size();
       std::error_code absent;  // then the size is another
-      if (size <= kLargestRow || std::filesystem::file_size(path, absent) == size) continue;
+      if (std::filesystem::file_size(path, absent) == model->file.size()) continue;
       LEEWAY_RETURN_IF_ERROR(WriteFile(path, model->file, sync_));
     }
-    for (const NamedModel& named : batch.names) LEEWAY_RETURN_IF_ERROR(WriteNamed(named, batch));
     return absl::OkStatus();
   }
 
@@ -61,6 +69,7 @@ class ModelShelf {
     // Replacing gives a model that comes again a new rowid: the newest.
     static constexpr char kInsert[] = "INSERT OR REPLACE INTO models(sha256, bytes) VALUES(?, ?)";
     for (const ModelPtr& model : batch.models) {
+      std::erase(stale_files_, Path(model->sha256));  // it is back before it was removed
       LEEWAY_RETURN_IF_ERROR(model->file.size() <= kLargestRow
                                  ? db_.Execute(kInsert, model->sha256, Blob{model->file})
                                  : db_.Execute(kInsert, model->sha256, nullptr));
@@ -76,7 +85,6 @@ class ModelShelf {
   // newest others.
   absl::Status Prune(size_t keep) {
     std::vector<std::string> stale;
-    stale_files_.clear();
     {
       auto rows = db_.Query(
           "SELECT sha256, bytes IS NULL FROM models "
@@ -91,6 +99,7 @@ class ModelShelf {
       }
     }
     for (const std::string& sha256 : stale) {
+      std::erase_if(deferred_, [&](const ModelPtr& model) { return model->sha256 == sha256; });
       LEEWAY_RETURN_IF_ERROR(db_.Execute("DELETE FROM models WHERE sha256 = ?", sha256));
     }
     return absl::OkStatus();
@@ -168,6 +177,7 @@ class ModelShelf {
   const std::string directory_;
   Database& db_;
   bool sync_ = true;
+  std::vector<ModelPtr> deferred_;  // not in files yet
   std::vector<std::string> stale_files_;
 };
 

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/model_layout.h"
 #include "common/tally.h"
+#include "common/workers.h"
 #include "proto/federation.pb.h"
 #include "proto/run.pb.h"
 #include "server/model.h"
@@ -39,7 +40,8 @@ struct RunContext {
   uint64_t examples = 0;  // training examples of all its clients together
   ModelPtr initial;
   ModelPtr current;
-  ModelPtr optimum;  // null before its phase
+  ModelPtr optimum;            // null before its phase
+  Workers* workers = nullptr;  // share long loops, if there are any
   std::optional<v1::ConstantsResult> constants;
   // F(w*) and its standard error over clients, once measured.
   std::optional<double> optimum_loss;

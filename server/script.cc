@@ -98,7 +98,8 @@ RoundPlan Script::Next() const {
   return plan;
 }
 
-absl::Status Script::Absorb(RoundPlan& plan, const Tally& tally) {
+absl::Status Script::Absorb(RoundPlan& plan, const Tally& tally, Workers* workers) {
+  run_.workers = workers;
   FillMeasures(plan.task, tally, {run_.clients, run_.examples},
                run_.constants ? &*run_.constants : nullptr, plan.record);
   plan.record.set_distance_squared(std::numeric_limits<double>::quiet_NaN());

@@ -33,8 +33,9 @@ class Script {
   // The next round: a pure function of the state. Not when done().
   RoundPlan Next() const;
   // The sums of that round. Completes its record and moves on. An error means
-  // that the run cannot go on (divergence), with the remedy in its message.
-  absl::Status Absorb(RoundPlan& plan, const Tally& tally);
+  // that the run cannot go on (divergence), with the remedy in its message. The
+  // workers, if any, share long loops; they change no bit.
+  absl::Status Absorb(RoundPlan& plan, const Tally& tally, Workers* workers = nullptr);
 
   v1::ScriptState Save() const;
   // The models with names of their own.

@@ -113,8 +113,9 @@ absl::Status InsertRound(Database& db, const RoundCommit& round) {
 Store::Store(std::string directory) : directory_(std::move(directory)) {}
 
 Store::~Store() {
-  if (lock_fd_ >= 0 && db_ != nullptr && !pending_.empty()) {
-    db_->Transaction([&] { return InsertEvents(); }).IgnoreError();
+  if (lock_fd_ >= 0 && db_ != nullptr) {
+    Flush().IgnoreError();
+    if (!pending_.empty()) db_->Transaction([&] { return InsertEvents(); }).IgnoreError();
   }
   db_.reset();
   if (lock_fd_ >= 0) close(lock_fd_);
@@ -196,6 +197,7 @@ bool Store::begun() const { return begun_; }
 absl::Status Store::SetDurability(v1::Durability durability) {
   const bool sync = durability != v1::RELAXED;
   models_->set_sync(sync);
+  grouped_ = !sync;
   // NORMAL syncs only when the WAL is copied back: power loss may lose the last
   // rounds, but never leaves a broken file, as OFF could.
   return db_->Script(sync ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL");
@@ -239,9 +241,10 @@ absl::Status Store::Begin(const std::string& run_id, const v1::RunConfig& config
 }
 
 absl::Status Store::Commit(const RoundCommit& round) {
+  LEEWAY_RETURN_IF_ERROR(flushed_);
   const ModelBatch batch{round.models, round.names};
   Failpoint("commit.before_files");
-  LEEWAY_RETURN_IF_ERROR(models_->WriteFiles(batch));
+  LEEWAY_RETURN_IF_ERROR(models_->WriteFiles(batch, grouped_));
   Failpoint("commit.before_transaction");
   const auto work = [&]() -> absl::Status {
     LEEWAY_RETURN_IF_ERROR(InsertRound(*db_, round));
@@ -254,11 +257,18 @@ absl::Status Store::Commit(const RoundCommit& round) {
     Failpoint("commit.before_commit");
     return absl::OkStatus();
   };
-  LEEWAY_RETURN_IF_ERROR(db_->Transaction(work));
+  LEEWAY_RETURN_IF_ERROR(db_->Transaction(work, grouped_));
   Failpoint("commit.after_commit");
   pending_.clear();
-  models_->RemoveStaleFiles();
+  if (!grouped_) models_->RemoveStaleFiles();
   return absl::OkStatus();
+}
+
+absl::Status Store::Flush() {
+  if (flushed_.ok()) flushed_ = models_->WriteDeferred();
+  if (flushed_.ok()) flushed_ = db_->Commit();
+  if (flushed_.ok()) models_->RemoveStaleFiles();
+  return flushed_;
 }
 
 absl::Status Store::AddEvent(const v1::Event& event) {
@@ -268,6 +278,7 @@ absl::Status Store::AddEvent(const v1::Event& event) {
 
 absl::Status Store::Finish(v1::RunState state, absl::string_view message,
                            const std::vector<NamedModel>& names) {
+  LEEWAY_RETURN_IF_ERROR(Flush());
   const ModelBatch batch{{}, names};
   LEEWAY_RETURN_IF_ERROR(models_->WriteFiles(batch));
   const auto work = [&]() -> absl::Status {

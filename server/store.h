@@ -57,7 +57,7 @@ class Store {
  public:
   // Opens or creates the store for writing; locks it against a second server
   // (FailedPrecondition names the remedy). With durability RELAXED syncs are left
-  // to the operating system.
+  // to the operating system, and rounds are written together.
   static absl::StatusOr<std::unique_ptr<Store>> Open(const std::string& directory);
   // Opens an existing store for reading. NotFound if there is none.
   static absl::StatusOr<std::unique_ptr<Store>> OpenReadOnly(const std::string& directory);
@@ -74,8 +74,12 @@ class Store {
                      const v1::DataSchema& schema, const std::vector<StoredClient>& roster,
                      absl::Span<const ModelPtr> models, const ScriptState& script);
   // Of models without a name only the last two (or as many as this round has)
-  // are kept: name what must stay.
+  // are kept: name what must stay. With durability RELAXED the round is in the files
+  // after the next Flush.
   absl::Status Commit(const RoundCommit& round);
+  // Hands all rounds so far to the operating system. What fails here, the next Commit
+  // or Finish says, too.
+  absl::Status Flush();
   absl::Status AddEvent(const v1::Event& event);  // durable with the next commit at the latest
   // Ends the run: DONE or FAILED with its message.
   absl::Status Finish(v1::RunState state, absl::string_view message,
@@ -114,6 +118,8 @@ class Store {
   std::unique_ptr<ModelShelf> models_;
   int lock_fd_ = -1;
   bool begun_ = false;
+  bool grouped_ = false;  // several rounds share a transaction
+  absl::Status flushed_;
   std::vector<v1::Event> pending_;  // events that wait for the next transaction
 };
 

@@ -33,6 +33,7 @@ absl::Status OutOfOrder(absl::string_view what) {
 // mu_ orders those.
 class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
                      public PayloadSink,
+                     public RestingStream,
                      public Staging::Upload {
  public:
   static SubmitStream* Start(Engine& engine, Staging& staging, Visit visit) {
@@ -65,8 +66,8 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
   void OnCancel() override {
     MutexLock lock(&mu_);
     cancelled_ = true;
-    // A stream that waits for staging has no read under way that would fail.
-    if (waiting_) FinishOnce(grpc::Status::CANCELLED);
+    // A stream that waits for staging, or rests, has no read under way that would fail.
+    if (waiting_ || resting_) FinishOnce(grpc::Status::CANCELLED);
   }
   void OnDone() override {
     TakeOver(this);
@@ -128,6 +129,9 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
     return nullptr;
   }
 
+  // RestingStream
+  void OnOrders() override { ReadOn(); }
+
   void OnSuperseded() override {
     std::unique_ptr<Buffer> buffer;
     {
@@ -145,6 +149,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
 
   void ReadOn() {
     MutexLock lock(&mu_);
+    if (std::exchange(resting_, false) && finished_) return;
     if (!interrupted_.ok()) {
       engine_.CountRefusal(interrupted_);
       return FinishOnce(ToGrpc(interrupted_));
@@ -275,14 +280,25 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
         engine_.Submit(*header_, {payload().data(), payload().size()});
     const bool quiet = header_->without_receipt();
     if (large_) staging_.Leave(*header_, self_);
-    header_.reset();
+    const v1::ReportHeader done = *std::exchange(header_, std::nullopt);
     staging_.Return(std::move(large_));
     if (!receipt.ok()) return End(receipt.status());
-    if (quiet) return ReadOn();
+    if (quiet) return Rest(done);
     const grpc::Slice bytes(receipt->SerializeAsString());
     out_ = ByteBuffer(&bytes, 1);
     HandOver(this);
     StartWrite(&out_);
+  }
+
+  // As soon as a read waits, gRPC tells the client that there is room for more, and
+  // wakes it for that; with the next order it is awake anyway.
+  void Rest(const v1::ReportHeader& done) {
+    {
+      MutexLock lock(&mu_);
+      if (cancelled_) return FinishOnce(grpc::Status::CANCELLED);
+      resting_ = true;
+    }
+    if (!engine_.Rest(done, self_)) ReadOn();
   }
 
   void End(const absl::Status& status) {
@@ -314,6 +330,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
   Mutex mu_;
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
   bool waiting_ ABSL_GUARDED_BY(mu_) = false;  // for a staging buffer
+  bool resting_ ABSL_GUARDED_BY(mu_) = false;  // until the next orders
   // Of a report that comes in several messages: its clock, when it was started, when
   // and to where a whole part more had come, and why its reader is to end it.
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mu_);

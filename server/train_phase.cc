@@ -1,5 +1,6 @@
 // Rounds of FedAvg, and the measures that are taken while training.
 #include <algorithm>
+#include <atomic>
 
 #include "absl/strings/str_cat.h"
 #include "common/layout.h"
@@ -116,14 +117,14 @@ class TrainPhase : public PhaseScript {
     if (server.momentum() > 0 && momentum_.size() == 0) {
       momentum_ = Vector<double>::Zero(static_cast<Eigen::Index>(run.layout.size()));
     }
-    bool finite = true;
-    Vector<double> move;
-    ModelPtr next =
-        ChangeModel(run.layout, *run.current, [&](size_t begin, absl::Span<double> values) {
+    std::atomic<bool> finite = true;
+    ModelPtr next = ChangeModel(
+        run.layout, *run.current, run.workers, [&](size_t begin, absl::Span<double> values) {
           const auto size = static_cast<Eigen::Index>(values.size());
-          move.resize(size);
+          double space[kMostChanged];
+          Eigen::Map<Vector<double>> move(space, size);
           tally.Read(static_cast<size_t>(layout.displacement), begin,
-                     absl::MakeSpan(move.data(), values.size()));
+                     absl::MakeSpan(space, values.size()));
           move /= static_cast<double>(tally.weight());
           if (server.momentum() > 0) {
             auto kept = momentum_.segment(static_cast<Eigen::Index>(begin), size);
@@ -132,7 +133,7 @@ class TrainPhase : public PhaseScript {
           }
           Eigen::Map<Vector<double>> w(values.data(), size);
           w -= server.rate() * move;
-          finite = finite && w.allFinite();
+          if (!w.allFinite()) finite = false;
         });
     if (!finite) {
       return absl::OutOfRangeError(

@@ -30,8 +30,14 @@ phases { train { rounds: 100 local { step_size: 0.001 steps: 900000 }
 
 class ResumeTest(LeewayCase):
     def test_a_killed_server_ends_with_the_same_bits(self):
+        self.kill_server(CONFIG, KILLS)
+
+    def test_so_does_one_that_wrote_its_last_rounds_together(self):
+        self.kill_server("durability: RELAXED " + CONFIG, min(KILLS, 6))
+
+    def kill_server(self, text, wanted):
         data = self.synthetic(clients=8, samples=40, dimension=5)
-        config = self.write("c.textproto", CONFIG)
+        config = self.write("c.textproto", text)
         self.federate(config, data, "calm", processes=8)
         expected = self.show("calm")
 
@@ -42,7 +48,7 @@ class ResumeTest(LeewayCase):
                    for i in range(8)]
         moments = random.Random(1)
         kills = 0
-        while kills < KILLS:
+        while kills < wanted:
             self.await_text(f"server{kills}.log" if kills else "server.log", "listening on")
             time.sleep(moments.uniform(0, 0.4))
             server.send_signal(signal.SIGKILL)

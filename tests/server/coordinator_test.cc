@@ -58,6 +58,26 @@ TEST_F(CoordinatorTest, RosterIsSortedSoArrivalOrderLeavesNoTrace) {
   EXPECT_THAT(names, ElementsAre("a", "b", "c", "d"));
 }
 
+TEST_F(CoordinatorTest, AProcessIsIdleWhenAllItsSampledClientsHaveReported) {
+  coordinator_.OpenRound(Round(1, {0, 1, 3}, 3));  // of session 1, b and d; of session 2, a
+  EXPECT_FALSE(coordinator_.IsIdle(1, 1, "b"));
+  ASSERT_TRUE(Report(1, "b").ok());
+  EXPECT_FALSE(coordinator_.IsIdle(1, 1, "b"));
+  ASSERT_TRUE(coordinator_.Fail("d"));
+  EXPECT_TRUE(coordinator_.IsIdle(1, 1, "b"));
+  EXPECT_FALSE(coordinator_.IsIdle(1, 1, "a"));
+  ASSERT_TRUE(Report(1, "a").ok());
+  EXPECT_TRUE(coordinator_.IsIdle(1, 1, "a"));
+  EXPECT_FALSE(coordinator_.IsIdle(1, 1, "z"));
+  coordinator_.CloseRound();
+  EXPECT_TRUE(coordinator_.IsIdle(1, 1, "a"));
+  coordinator_.OpenRound(Round(2, {1}, 1));
+  EXPECT_FALSE(coordinator_.IsIdle(1, 1, "a"));  // the next orders have left
+  EXPECT_TRUE(coordinator_.IsIdle(2, 1, "a"));
+  coordinator_.Leave(2, kStart);
+  EXPECT_FALSE(coordinator_.IsIdle(2, 1, "a"));
+}
+
 TEST(CoordinatorEvaluatorTest, IsNoPartOfThePopulation) {
   Coordinator coordinator(2);
   ASSERT_TRUE(coordinator.Join(1, 11, {{"a central test set", 0, 50}}).ok());

@@ -149,6 +149,67 @@ TEST_F(ServiceTest, TwoClientsFinishTheRun) {
   EXPECT_TRUE(observer->Finish().ok());
 }
 
+// A stream whose process has nothing left to send is not read until the next orders.
+class QuietReportsTest : public ServiceTest {
+ protected:
+  struct Stream {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReaderWriter<v1::Part, v1::Receipt>> calls;
+  };
+  std::unique_ptr<Stream> Open() {
+    auto stream = std::make_unique<Stream>();
+    stream->context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
+    stream->calls = stub_->Submit(&stream->context);
+    return stream;
+  }
+  static v1::Part Quiet(const v1::Order& order, const std::string& client) {
+    v1::Part part = Answer(order, client);
+    part.mutable_header()->set_without_receipt(true);
+    return part;
+  }
+};
+
+TEST_F(QuietReportsTest, AProcessMaySendAReportForEachOfItsClientsOnOneStream) {
+  v1::JoinRequest join = Hosting("a", 1);
+  join.add_clients()->set_id("b");
+  join.mutable_clients(1)->set_examples(5);
+  auto both = Join(join);
+  auto stream = Open();
+  for (uint64_t round = 1; round <= 2; ++round) {
+    ASSERT_TRUE(both->Next());
+    ASSERT_EQ(both->order.round(), round);
+    EXPECT_TRUE(stream->calls->Write(Quiet(both->order, "a")));
+    EXPECT_TRUE(stream->calls->Write(Quiet(both->order, "b")));
+  }
+  ASSERT_TRUE(both->Next());
+  EXPECT_TRUE(both->order.finished());
+  stream->calls->WritesDone();
+  EXPECT_TRUE(stream->calls->Finish().ok());  // the end of the run wakes it, too
+}
+
+TEST_F(QuietReportsTest, AStreamThatHangsUpMeanwhileCostsNothing) {
+  auto a = Join(Hosting("a", 1));
+  auto b = Join(Hosting("b", 2));
+  ASSERT_TRUE(a->Next());
+  ASSERT_TRUE(b->Next());
+  auto cancelled = Open();
+  EXPECT_TRUE(cancelled->calls->Write(Quiet(a->order, "a")));
+  while (engine_->Observe(0, 0)->progress().reports() < 1) std::this_thread::yield();
+  cancelled->context.TryCancel();
+  EXPECT_FALSE(cancelled->calls->Finish().ok());
+  auto closed = Open();
+  EXPECT_TRUE(closed->calls->Write(Quiet(b->order, "b")));
+  closed->calls->WritesDone();
+  ASSERT_TRUE(a->Next());
+  EXPECT_EQ(a->order.round(), 2u);
+  EXPECT_TRUE(closed->calls->Finish().ok());
+  ASSERT_TRUE(b->Next());
+  EXPECT_TRUE(Submit(Answer(a->order, "a")).ok());
+  EXPECT_TRUE(Submit(Answer(b->order, "b")).ok());
+  ASSERT_TRUE(a->Next());
+  EXPECT_TRUE(a->order.finished());
+}
+
 TEST_F(ServiceTest, AClientThatWasAwayAtTheEndHearsOfItWhenItComesBack) {
   auto a = Join(Hosting("a", 1));
   auto b = Join(Hosting("b", 2));

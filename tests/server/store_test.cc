@@ -335,5 +335,79 @@ TEST_F(StoreTest, RelaxedDurabilityGivesTheSameRecords) {
   EXPECT_EQ(store->RoundsAfter(0)->size(), 50u);
 }
 
+// Rounds that are written together.
+class RelaxedStoreTest : public StoreTest, public testing::WithParamInterface<int> {
+ protected:
+  RelaxedStoreTest() { config_.set_durability(v1::RELAXED); }
+  static std::string Model(int i) { return std::string(GetParam(), static_cast<char>('a' + i)); }
+
+  // What a process that died now would leave behind.
+  std::string Remains() {
+    const std::string copy = directory_ + ".copy";
+    fs::remove_all(copy);
+    fs::copy(directory_, copy, fs::copy_options::recursive);
+    return copy;
+  }
+  void ExpectRemains(uint64_t round, const std::string& model) {
+    const std::string copy = Remains();
+    {
+      auto store = Store::Open(copy);
+      ASSERT_TRUE(store.ok()) << store.status();
+      EXPECT_EQ((*store)->LastRound().value(), round);
+      EXPECT_EQ((*store)->Script()->bytes, absl::StrCat("script ", round));
+      EXPECT_EQ((*store)->LoadModel(Sha256Hex(model)).value(), model);
+    }
+    fs::remove_all(copy);
+  }
+};
+
+TEST_P(RelaxedStoreTest, AProcessThatDiesLosesWholeRoundsSinceTheLastFlush) {
+  std::unique_ptr<Store> store = Begun(Model(0));
+  ExpectRemains(0, Model(0));
+  for (int round = 1; round <= 3; ++round) {
+    ASSERT_TRUE(CommitRound(*store, static_cast<uint64_t>(round), Model(round)).ok());
+  }
+  ExpectRemains(0, Model(0));
+  ASSERT_TRUE(store->Flush().ok());
+  ExpectRemains(3, Model(3));
+  ASSERT_TRUE(CommitRound(*store, 4, Model(4)).ok());
+  ExpectRemains(3, Model(3));
+  ASSERT_TRUE(store->Flush().ok());
+  ASSERT_TRUE(store->Flush().ok());
+  ExpectRemains(4, Model(4));
+  ASSERT_TRUE(CommitRound(*store, 5, Model(5)).ok());
+  store.reset();  // a process that stops loses nothing
+  ExpectRemains(5, Model(5));
+}
+
+TEST_P(RelaxedStoreTest, AModelThatComesBackBeforeTheFlushIsThere) {
+  std::unique_ptr<Store> store = Begun(Model(0));
+  ASSERT_TRUE(CommitRound(*store, 1, Model(1)).ok());
+  ASSERT_TRUE(CommitRound(*store, 2, Model(2)).ok());
+  ASSERT_TRUE(store->Flush().ok());
+  // By round 4 model 1 is forgotten, and in round 5 it is needed again.
+  for (const int model : {3, 4, 1}) {
+    ASSERT_TRUE(CommitRound(*store, store->LastRound().value() + 1, Model(model)).ok());
+  }
+  ASSERT_TRUE(store->Flush().ok());
+  ExpectRemains(5, Model(1));
+  const bool rows = GetParam() < (1 << 20);
+  EXPECT_EQ(FilesIn(directory_ + "/models"), rows ? 1u : 2u + 2u);  // initial, and the last two
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, RelaxedStoreTest, testing::Values(100, 2 << 20));
+
+TEST_F(StoreTest, WhatAFlushCouldNotWriteTheNextCommitSays) {
+  config_.set_durability(v1::RELAXED);
+  const std::string large(2 << 20, 'l');
+  std::unique_ptr<Store> store = Begun();
+  ASSERT_TRUE(CommitRound(*store, 1, large).ok());
+  fs::remove_all(directory_ + "/models");
+  EXPECT_FALSE(store->Flush().ok());
+  const absl::Status next = CommitRound(*store, 2, "m2");
+  EXPECT_THAT(next.message(), HasSubstr("models/"));
+  EXPECT_FALSE(store->Finish(v1::DONE, "", {}).ok());
+}
+
 }  // namespace
 }  // namespace leeway
