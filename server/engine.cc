@@ -318,7 +318,6 @@ void Engine::OpenRound(const RoundPlan& plan, RoundSpec spec) {
 }
 
 void Engine::SendOrders(const grpc::Slice& common, const Outbox& orders) {
-  if (orders.empty()) return;
   for (const auto& [sink, own] : orders) sink->Send(common, own);
   WakeStreams();
 }
@@ -378,7 +377,7 @@ Coordinator::RoundState Engine::AwaitRound() {
       events = !new_events_.empty();
       common = open_->order;
     }
-    SendOrders(common, orders);
+    if (!orders.empty()) SendOrders(common, orders);
     // Between two rounds of a fast run events wait for the commit.
     if (events && FlushEvents().ok()) NotifyObservers();
   }
