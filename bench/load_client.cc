@@ -118,7 +118,8 @@ int Main(const std::string& server, const std::string& name, uint64_t features) 
     }
     join.BeginRead();
   }
-  std::fprintf(stderr, "%s\n", std::string(submit.Finish().message()).c_str());
+  const absl::Status why = submit.read_done() ? submit.Finish() : join.Finish();
+  std::fprintf(stderr, "%s\n", std::string(why.message()).c_str());
   return 1;
 }
 

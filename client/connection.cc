@@ -26,9 +26,9 @@ namespace {
 constexpr char kJoinMethod[] = "/leeway.v1.Federation/Join";
 constexpr char kSubmitMethod[] = "/leeway.v1.Federation/Submit";
 constexpr char kFetchMethod[] = "/leeway.v1.Federation/Fetch";
-constexpr int kResends = 3;  // of one report, when only its stream broke
-constexpr absl::Duration kShortWork = absl::Milliseconds(20);
+constexpr int kResends = 3;    // of one report, when only its stream broke
 constexpr int kTransfers = 3;  // of one model, whose bytes are not what its name says
+constexpr absl::Duration kShortWork = absl::Milliseconds(20);
 
 class Member {
  public:
@@ -154,7 +154,7 @@ class Member {
         newest = std::move(order);
         // As soon as a read waits, gRPC tells the server that there is room for more,
         // and wakes it for that; after the report it is awake anyway.
-        reading = busy_;
+        reading = busy_ || behind_;
         if (reading) join.BeginRead();
       }
       if (submit && submit->read_done()) {
@@ -168,7 +168,9 @@ class Member {
         } else if (IsTransient(ended) && !absl::IsDeadlineExceeded(ended)) {
           return ended;  // joining again brings the order again, when the server can
         } else if (!ended.ok()) {
-          // The server has refused the report; the run and this process go on.
+          // The server has refused the report; the run and this process go on. It may
+          // have come late, because newer orders wait to be read.
+          behind_ = true;
           absl::FPrintF(stderr, "leeway-client: round %d: report refused: %s\n",
                         last_.header.round(), std::string(ended.message()));
           // Of several reports on a stream the refused one may be an earlier one, and
@@ -298,7 +300,8 @@ class Member {
   Outgoing last_;  // kept until a newer one: a restarted server gets it again
   int resent_ = 0;
   uint64_t carried_ = 0;  // reports sent on the open stream
-  bool busy_ = false;     // orders take so long that newer ones may come meanwhile
+  bool busy_ = false;     // the last order took so long that newer ones may have come,
+  bool behind_ = false;   // or one of the reports was refused
 };
 
 }  // namespace

@@ -174,6 +174,7 @@ int FractionBits(double max_update, uint64_t total_weight) {
 
 void Tally::Reset(const TallyShape& shape, Workers* workers) {
   shape_ = shape;
+  if (shape.flat_size() > flat_.capacity()) flat_.clear();  // nothing to copy
   flat_.reserve(shape.flat_size());
   PreferHugePages(flat_.data(), flat_.capacity() * sizeof(int64_t));
   flat_.resize(shape.flat_size());

@@ -13,6 +13,8 @@
 namespace leeway {
 namespace {
 
+constexpr size_t kMostLookedAt = 256;
+
 uint32_t CountClients(const std::vector<Enrolment>& enrolled) {
   return static_cast<uint32_t>(std::count_if(enrolled.begin(), enrolled.end(),
                                              [](const Enrolment& e) { return !e.evaluator(); }));
@@ -246,11 +248,13 @@ bool Coordinator::IsIdle(uint64_t round, uint32_t attempt, const std::string& cl
   if (session == 0) return false;
   // Whichever are fewer: the clients of a process or those of the round.
   const std::vector<ClientIndex>& hosted = sessions_.at(session).indices;
-  const bool few = hosted.size() < spec_.cohort.size();
-  return absl::c_none_of(few ? hosted : spec_.cohort, [&](ClientIndex i) {
+  const std::vector<ClientIndex>& few = hosted.size() < spec_.cohort.size() ? hosted : spec_.cohort;
+  if (few.size() > kMostLookedAt) return false;
+  return absl::c_none_of(few, [&](ClientIndex i) {
     const auto member = members_.find(i);
     return places_[i].session == session && member != members_.end() &&
-           member->second.state == MemberState::kWaiting;
+           (member->second.state == MemberState::kWaiting ||
+            member->second.state == MemberState::kFolding);
   });
 }
 

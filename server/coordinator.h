@@ -108,8 +108,8 @@ class Coordinator {
   std::vector<Assignment> OpenRound(RoundSpec spec);
   // What a session that (re)joined still has to do in the open round.
   Assignment WorkFor(SessionId session) const;
-  // That is the newest round, and the process that hosts this client has nothing left
-  // to do in it.
+  // That is the newest round, and the process (one Join stream) that hosts this client
+  // has nothing left to do in it. False also where finding out would take long.
   bool IsIdle(uint64_t round, uint32_t attempt, const std::string& client) const;
   // OK if that is the open round; else an error that says whether it is over or
   // not open yet.

@@ -152,12 +152,16 @@ class Database {
     absl::Status status = work();
     if (status.ok() && !keep_open) status = Execute("COMMIT");
     // Some errors have rolled back already; then this has nothing to do.
-    if (!status.ok() && open()) Execute("ROLLBACK").IgnoreError();
+    if (!status.ok()) Rollback();
     return status;
   }
   // Ends the transaction that was kept open, if there is one.
   absl::Status Commit() {
     return open() ? Transaction([] { return absl::OkStatus(); }) : absl::OkStatus();
+  }
+  // Takes it back.
+  void Rollback() {
+    if (open()) Execute("ROLLBACK").IgnoreError();
   }
 
   absl::Status Error(int code) const {

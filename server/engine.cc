@@ -135,6 +135,10 @@ absl::Status Engine::Run() {
     LEEWAY_RETURN_IF_ERROR(Gather());
     return RunRounds();
   }();
+  if (absl::Status flushed = store_->Flush(); !flushed.ok()) {
+    disk_failed_ = true;
+    outcome = flushed;
+  }
   return Finish(outcome);
 }
 
@@ -323,12 +327,12 @@ void Engine::SendOrders(const grpc::Slice& common, const Outbox& orders) {
 }
 
 void Engine::WakeStreams() {
-  std::vector<std::shared_ptr<RestingStream>> streams;
+  decltype(resting_) streams;
   {
     MutexLock lock(&mu_);
     streams.swap(resting_);
   }
-  for (const std::shared_ptr<RestingStream>& stream : streams) stream->OnOrders();
+  for (const auto& [stream, owner] : streams) stream->OnOrders();
 }
 
 void Engine::Address(const std::vector<Assignment>& work, Outbox& outbox) const {
@@ -383,7 +387,8 @@ Coordinator::RoundState Engine::AwaitRound() {
   }
 }
 
-// Observers hear of a commit at once, unless they have just heard of another: a run
+// Observers hear of a commit once the next orders have left, unless they have just
+// heard of another: a run
 // of a thousand rounds a second does not stop to tell them of each.
 void Engine::TellCommits() {
   if (!untold_ || SteadyNow() < told_ + kCommitsTold) return;

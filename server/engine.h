@@ -1,6 +1,6 @@
 // Engine: a run, from gathering its clients to its last commit. Run() is the one
 // visible round loop; the service's threads call everything else.
-// Thread-safe. Lock order: mu_ before nothing; fold_mu_ is never held with mu_.
+// Thread-safe. Lock order: mu_ before fold_mu_, for a moment when a round opens.
 #ifndef LEEWAY_SERVER_ENGINE_H_
 #define LEEWAY_SERVER_ENGINE_H_
 
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -99,6 +100,7 @@ class Engine {
   // After this report its process has nothing more to send in the round: `stream` is
   // told when the next orders have left, or the run is over. False: read on.
   bool Rest(const v1::ReportHeader& header, std::shared_ptr<RestingStream> stream);
+  void EndRest(RestingStream* stream);  // it is gone
   // A call or report was refused with this status: it is counted, by its reason.
   void CountRefusal(const absl::Status& status);
   std::map<std::string, uint64_t> Refusals() const;
@@ -185,7 +187,7 @@ class Engine {
   CondVar changed_ ABSL_GUARDED_BY(mu_);
   std::optional<Coordinator> coordinator_ ABSL_GUARDED_BY(mu_);
   std::map<SessionId, std::shared_ptr<OrderSink>> sinks_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::shared_ptr<RestingStream>> resting_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<RestingStream*, std::shared_ptr<RestingStream>> resting_ ABSL_GUARDED_BY(mu_);
   SessionId next_session_ ABSL_GUARDED_BY(mu_) = 1;
   std::optional<v1::DataSchema> schema_ ABSL_GUARDED_BY(mu_);
   std::optional<ModelLayout> layout_ ABSL_GUARDED_BY(mu_);

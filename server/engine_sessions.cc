@@ -18,7 +18,7 @@
 namespace leeway {
 namespace {
 
-// Observers see a round fill up this often; its commit they see at once.
+// Observers see a round fill up this often.
 constexpr absl::Duration kReportsTold = absl::Milliseconds(250);
 
 // Of what a client says about its failure.
@@ -87,6 +87,7 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
     progress_.set_joined(coordinator_->joined());
     changed_.SignalAll();
   }
+  WakeStreams();  // one of an earlier session may be needed again
   NotifyObservers();
   return session;
 }
@@ -222,8 +223,13 @@ bool Engine::Rest(const v1::ReportHeader& header, std::shared_ptr<RestingStream>
       !coordinator_->IsIdle(header.round(), header.attempt(), header.clients(0))) {
     return false;
   }
-  resting_.push_back(std::move(stream));
+  resting_[stream.get()] = stream;
   return true;
+}
+
+void Engine::EndRest(RestingStream* stream) {
+  MutexLock lock(&mu_);
+  resting_.erase(stream);
 }
 
 void Engine::FailClient(const std::string& client, absl::string_view why) {

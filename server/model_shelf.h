@@ -1,6 +1,6 @@
 // ModelShelf: the models of a run inside its store. Small models are rows of the
 // database, so that a small round costs one sync; larger ones are files that are
-// durable before the transaction that refers to them. Models with a name also
+// written before the end of the transaction that refers to them. Models with a name also
 // have a file that people can open. Only the run store includes this file.
 // Not thread-safe; the database must outlive it.
 #ifndef LEEWAY_SERVER_MODEL_SHELF_H_
@@ -108,6 +108,12 @@ class ModelShelf {
   // After the transaction: the files that Prune forgot.
   void RemoveStaleFiles() {
     for (const std::string& path : std::exchange(stale_files_, {})) unlink(path.c_str());
+  }
+
+  // The transaction was taken back.
+  void Forget() {
+    deferred_.clear();
+    stale_files_.clear();
   }
 
   // What a crash may leave: half-written files, and large models whose round was

@@ -114,7 +114,7 @@ Store::Store(std::string directory) : directory_(std::move(directory)) {}
 
 Store::~Store() {
   if (lock_fd_ >= 0 && db_ != nullptr) {
-    Flush().IgnoreError();
+    Flush().IgnoreError();  // the engine has asked before
     if (!pending_.empty()) db_->Transaction([&] { return InsertEvents(); }).IgnoreError();
   }
   db_.reset();
@@ -241,10 +241,10 @@ absl::Status Store::Begin(const std::string& run_id, const v1::RunConfig& config
 }
 
 absl::Status Store::Commit(const RoundCommit& round) {
-  LEEWAY_RETURN_IF_ERROR(flushed_);
+  LEEWAY_RETURN_IF_ERROR(failed_);
   const ModelBatch batch{round.models, round.names};
   Failpoint("commit.before_files");
-  LEEWAY_RETURN_IF_ERROR(models_->WriteFiles(batch, grouped_));
+  LEEWAY_RETURN_IF_ERROR(Check(models_->WriteFiles(batch, grouped_)));
   Failpoint("commit.before_transaction");
   const auto work = [&]() -> absl::Status {
     LEEWAY_RETURN_IF_ERROR(InsertRound(*db_, round));
@@ -257,7 +257,7 @@ absl::Status Store::Commit(const RoundCommit& round) {
     Failpoint("commit.before_commit");
     return absl::OkStatus();
   };
-  LEEWAY_RETURN_IF_ERROR(db_->Transaction(work, grouped_));
+  LEEWAY_RETURN_IF_ERROR(Check(db_->Transaction(work, grouped_)));
   Failpoint("commit.after_commit");
   pending_.clear();
   if (!grouped_) models_->RemoveStaleFiles();
@@ -265,10 +265,20 @@ absl::Status Store::Commit(const RoundCommit& round) {
 }
 
 absl::Status Store::Flush() {
-  if (flushed_.ok()) flushed_ = models_->WriteDeferred();
-  if (flushed_.ok()) flushed_ = db_->Commit();
-  if (flushed_.ok()) models_->RemoveStaleFiles();
-  return flushed_;
+  LEEWAY_RETURN_IF_ERROR(failed_);
+  LEEWAY_RETURN_IF_ERROR(Check(models_->WriteDeferred()));
+  LEEWAY_RETURN_IF_ERROR(Check(db_->Commit()));
+  models_->RemoveStaleFiles();
+  return absl::OkStatus();
+}
+
+absl::Status Store::Check(absl::Status status) {
+  if (status.ok()) return status;
+  db_->Rollback();
+  models_->Forget();
+  // Rounds that were to be written together are gone: none may follow them.
+  if (grouped_) failed_ = status;
+  return status;
 }
 
 absl::Status Store::AddEvent(const v1::Event& event) {

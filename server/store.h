@@ -77,10 +77,11 @@ class Store {
   // are kept: name what must stay. With durability RELAXED the round is in the files
   // after the next Flush.
   absl::Status Commit(const RoundCommit& round);
-  // Hands all rounds so far to the operating system. What fails here, the next Commit
-  // or Finish says, too.
+  // Hands all rounds so far to the operating system. With durability RELAXED, once this or
+  // Commit has failed both say so for ever, and the files stay as the last Flush left them.
   absl::Status Flush();
-  absl::Status AddEvent(const v1::Event& event);  // durable with the next commit at the latest
+  // Durable with the next commit at the latest, or the Flush after it.
+  absl::Status AddEvent(const v1::Event& event);
   // Ends the run: DONE or FAILED with its message.
   absl::Status Finish(v1::RunState state, absl::string_view message,
                       const std::vector<NamedModel>& names);
@@ -111,6 +112,8 @@ class Store {
   absl::Status Prepare();  // schema, pragmas, leftovers of a crash
   absl::Status SetDurability(v1::Durability durability);
   absl::Status InsertEvents();
+  // Of a step of Commit or Flush: takes back what is not in the files yet if it failed.
+  absl::Status Check(absl::Status status);
   absl::StatusOr<std::string> Value(absl::string_view key) const;
 
   const std::string directory_;
@@ -119,7 +122,7 @@ class Store {
   int lock_fd_ = -1;
   bool begun_ = false;
   bool grouped_ = false;  // several rounds share a transaction
-  absl::Status flushed_;
+  absl::Status failed_;
   std::vector<v1::Event> pending_;  // events that wait for the next transaction
 };
 

@@ -78,6 +78,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
       alarm_.reset();
       buffer = std::move(large_);
     }
+    engine_.EndRest(this);
     const Visit ended = std::move(visit_);
     if (header_) staging_.Leave(*header_, self);
     staging_.Return(std::move(buffer));

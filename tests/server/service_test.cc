@@ -187,6 +187,36 @@ TEST_F(QuietReportsTest, AProcessMaySendAReportForEachOfItsClientsOnOneStream) {
   EXPECT_TRUE(stream->calls->Finish().ok());  // the end of the run wakes it, too
 }
 
+TEST_F(QuietReportsTest, AStreamThatIsGoneIsNotKept) {
+  struct Resting : RestingStream {
+    void OnOrders() override { ++woken; }
+    int woken = 0;
+  };
+  auto a = Join(Hosting("a", 1));
+  auto b = Join(Hosting("b", 2));
+  ASSERT_TRUE(a->Next());
+  ASSERT_TRUE(b->Next());
+  const v1::Part report = Answer(a->order, "a");
+  const auto gone = std::make_shared<Resting>();
+  const auto kept = std::make_shared<Resting>();
+  EXPECT_FALSE(engine_->Rest(report.header(), gone));  // its report is awaited
+  ASSERT_TRUE(Submit(report).ok());
+  EXPECT_TRUE(engine_->Rest(report.header(), gone));
+  EXPECT_TRUE(engine_->Rest(report.header(), kept));
+  engine_->EndRest(gone.get());
+  EXPECT_EQ(gone.use_count(), 1);
+  ASSERT_TRUE(Submit(Answer(b->order, "b")).ok());
+  ASSERT_TRUE(a->Next());
+  ASSERT_TRUE(b->Next());
+  EXPECT_FALSE(engine_->Rest(report.header(), gone));  // the next orders have left
+  EXPECT_TRUE(Submit(Answer(b->order, "b")).ok());
+  EXPECT_TRUE(Submit(Answer(a->order, "a")).ok());
+  ASSERT_TRUE(a->Next());
+  EXPECT_TRUE(a->order.finished());
+  EXPECT_EQ(gone->woken, 0);
+  EXPECT_EQ(kept->woken, 1);
+}
+
 TEST_F(QuietReportsTest, AStreamThatHangsUpMeanwhileCostsNothing) {
   auto a = Join(Hosting("a", 1));
   auto b = Join(Hosting("b", 2));

@@ -397,16 +397,47 @@ TEST_P(RelaxedStoreTest, AModelThatComesBackBeforeTheFlushIsThere) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, RelaxedStoreTest, testing::Values(100, 2 << 20));
 
-TEST_F(StoreTest, WhatAFlushCouldNotWriteTheNextCommitSays) {
+TEST_F(StoreTest, WhatAFlushCouldNotWriteIsSaidAndLeavesTheRunAsItWas) {
   config_.set_durability(v1::RELAXED);
   const std::string large(2 << 20, 'l');
   std::unique_ptr<Store> store = Begun();
-  ASSERT_TRUE(CommitRound(*store, 1, large).ok());
-  fs::remove_all(directory_ + "/models");
+  ASSERT_TRUE(CommitRound(*store, 1, "m1").ok());
+  ASSERT_TRUE(store->Flush().ok());
+  ASSERT_TRUE(CommitRound(*store, 2, large).ok());
+  const std::string path = directory_ + "/" + Store::NamedModelPath(Sha256Hex(large));
+  fs::create_directory(path + ".tmp");  // in its way
   EXPECT_FALSE(store->Flush().ok());
-  const absl::Status next = CommitRound(*store, 2, "m2");
-  EXPECT_THAT(next.message(), HasSubstr("models/"));
-  EXPECT_FALSE(store->Finish(v1::DONE, "", {}).ok());
+  EXPECT_THAT(CommitRound(*store, 3, "m3").message(), HasSubstr(".tmp"));
+  EXPECT_FALSE(store->Flush().ok());
+  v1::Event event;
+  event.set_sequence(1);
+  ASSERT_TRUE(store->AddEvent(event).ok());
+  store.reset();
+  fs::remove(path + ".tmp");
+  store = Open();
+  EXPECT_EQ(store->LastRound().value(), 1u);
+  EXPECT_EQ(store->Script()->bytes, "script 1");
+  EXPECT_EQ(store->LoadModel(Sha256Hex("m1")).value(), "m1");
+  EXPECT_EQ(store->EventsAfter(0)->size(), 1u);
+}
+
+TEST_F(StoreTest, ACommitThatFailsTakesTheRoundsBackThatWereNotWritten) {
+  config_.set_durability(v1::RELAXED);
+  const auto model = [](int i) { return std::string(2 << 20, static_cast<char>('a' + i)); };
+  std::unique_ptr<Store> store = Begun(model(0));
+  for (int round = 1; round <= 2; ++round) {
+    ASSERT_TRUE(CommitRound(*store, static_cast<uint64_t>(round), model(round)).ok());
+  }
+  ASSERT_TRUE(store->Flush().ok());
+  for (int round = 3; round <= 5; ++round) {  // model 2 is forgotten
+    ASSERT_TRUE(CommitRound(*store, static_cast<uint64_t>(round), model(round)).ok());
+  }
+  EXPECT_FALSE(CommitRound(*store, 5, model(6)).ok());  // there is one already
+  EXPECT_FALSE(store->Flush().ok());
+  store.reset();
+  store = Open();
+  EXPECT_EQ(store->LastRound().value(), 2u);
+  EXPECT_EQ(store->LoadModel(Sha256Hex(model(2))).value(), model(2));
 }
 
 }  // namespace
