@@ -179,7 +179,7 @@ void Tally::Reset(const TallyShape& shape, Workers* workers) {
   PreferHugePages(flat_.data(), flat_.capacity() * sizeof(int64_t));
   flat_.resize(shape.flat_size());
   ForBlocks(flat_.size(), workers,
-            [&](size_t begin, size_t n) { std::fill_n(flat_.begin() + begin, n, 0); });
+            [&](size_t begin, size_t n) { std::fill_n(flat_.data() + begin, n, 0); });
 }
 
 template <typename T>
