@@ -16,6 +16,7 @@
 #include "common/encoding.h"
 #include "common/layout.h"
 #include "common/model_file.h"
+#include "common/mutex.h"
 #include "common/rng.h"
 #include "common/status.h"
 #include "common/wire.h"
@@ -23,13 +24,19 @@
 namespace leeway {
 namespace {
 
-// A slice over a vector's memory that owns the vector.
+// A slice over a vector's memory that owns the vector. gRPC may let go of it on another
+// thread.
 template <typename T>
 grpc::Slice OwningSlice(std::vector<T> values) {
   auto* owner = new std::vector<T>(std::move(values));
+  HandOver(owner);
   return grpc::Slice(
       owner->data(), owner->size() * sizeof(T),
-      [](void* p) { delete static_cast<std::vector<T>*>(p); }, owner);
+      [](void* p) {
+        TakeOver(p);
+        delete static_cast<std::vector<T>*>(p);
+      },
+      owner);
 }
 
 // Nothing of the training part is in the answer.

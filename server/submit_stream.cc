@@ -54,7 +54,10 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
       reading_ = false;
       if (finished_) return;
     }
-    if (ok) return Process();
+    if (ok) {
+      Process();
+      return HandOver(this);  // to OnDone, which comes after this
+    }
     End(header_ ? absl::CancelledError("the upload ended before its report was complete")
                 : absl::OkStatus());
   }
