@@ -326,15 +326,6 @@ void Engine::SendOrders(const grpc::Slice& common, const Outbox& orders) {
   WakeStreams();
 }
 
-void Engine::WakeStreams() {
-  decltype(resting_) streams;
-  {
-    MutexLock lock(&mu_);
-    streams.swap(resting_);
-  }
-  for (const auto& [stream, owner] : streams) stream->OnOrders();
-}
-
 void Engine::Address(const std::vector<Assignment>& work, Outbox& outbox) const {
   for (const Assignment& part : work) {
     const auto sink = sinks_.find(part.session);

@@ -227,6 +227,15 @@ bool Engine::Rest(const v1::ReportHeader& header, std::shared_ptr<RestingStream>
   return true;
 }
 
+void Engine::WakeStreams() {
+  decltype(resting_) streams;
+  {
+    MutexLock lock(&mu_);
+    streams.swap(resting_);
+  }
+  for (const auto& [stream, owner] : streams) stream->OnOrders();
+}
+
 void Engine::EndRest(RestingStream* stream) {
   MutexLock lock(&mu_);
   resting_.erase(stream);
