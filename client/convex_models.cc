@@ -1,5 +1,6 @@
 #include "client/convex_models.h"
 
+#include <Eigen/Cholesky>
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
@@ -96,17 +97,16 @@ class LinearRegression final : public Objective<double> {
   uint64_t examples() const override { return static_cast<uint64_t>(x_.rows()); }
 
   double Evaluate(ConstVectorRef<double> w, Rows rows, VectorRef<double> gradient) override {
-    const View x = x_.Some(rows, 0, Count(rows, x_), batch_);
-    const double count = static_cast<double>(x.rows());
-    const Eigen::Map<Vector<double>> residual = Residual(x, w, rows);
-    // From residuals: w'Aw - 2b'w + y'y would cancel near the optimum.
-    const double loss = residual.squaredNorm() / (2 * count) + 0.5 * l2_ * w.squaredNorm();
     if (rows.empty() && UsesGram()) {
       GramGradient(w, gradient);
-    } else {
-      ResidualGradient(x, residual, w, gradient);
+      if (has_minimum_) return LossFromMinimum(w);
+      const View x = All(x_, batch_);
+      return ResidualLoss(Residual(x, w, rows), w);
     }
-    return loss;
+    const View x = x_.Some(rows, 0, Count(rows, x_), batch_);
+    const Eigen::Map<Vector<double>> residual = Residual(x, w, rows);
+    ResidualGradient(x, residual, w, gradient);
+    return ResidualLoss(residual, w);
   }
 
   void FullGradient(ConstVectorRef<double> w, VectorRef<double> gradient) override {
@@ -134,17 +134,38 @@ class LinearRegression final : public Objective<double> {
   bool UsesGram() const { return 2 * x_.rows() > x_.cols() && x_.cols() <= 2048; }
 
   void GramGradient(const ConstVectorRef<double>& w, VectorRef<double>& gradient) {
-    if (gram_.size() == 0) {
-      const double count = static_cast<double>(x_.rows());
-      const View x = All(x_, batch_);
-      gram_.noalias() = x.transpose() * x;
-      gram_ /= count;
-      gram_.diagonal().array() += l2_;
-      moment_.noalias() = x.transpose() * y_;
-      moment_ /= count;
-    }
-    gradient.noalias() = gram_ * w;
-    gradient -= moment_;
+    if (quadratic_.size() == 0) Prepare();
+    product().noalias() = gram() * w;
+    gradient = product().head(x_.cols()) - moment();
+  }
+
+  // F(w) = F(m) + (w - m)'A(w - m)/2 with the minimum m: without a look at the data and,
+  // unlike w'Aw - 2b'w + y'y, without cancelling.
+  double LossFromMinimum(const ConstVectorRef<double>& w) {
+    way() = w - minimum();
+    product().noalias() = gram() * way();
+    return minimum_loss_ + std::max(0.0, 0.5 * way().dot(product().head(x_.cols())));
+  }
+
+  void Prepare() {
+    const Index cols = x_.cols();
+    const double count = static_cast<double>(x_.rows());
+    const View x = All(x_, batch_);
+    quadratic_.setZero((cols + kPadding - 1) / kPadding * kPadding, cols + 4);
+    auto a = gram().topRows(cols);
+    a.noalias() = x.transpose() * x;
+    a /= count;
+    a.diagonal().array() += l2_;
+    moment().noalias() = x.transpose() * y_;
+    moment() /= count;
+    const Eigen::LLT<Eigen::MatrixXd> factor(a);
+    if (factor.info() != Eigen::Success) return;
+    minimum() = factor.solve(moment());
+    const double start_loss = y_.squaredNorm() / (2 * count);
+    minimum_loss_ = ResidualLoss(Residual(x, minimum(), {}), minimum());
+    // Where A is so flat along the way that rounding would show, losses are found from
+    // residuals.
+    has_minimum_ = a.trace() * minimum().squaredNorm() < kFlattest * start_loss;
   }
 
   // X w - y
@@ -156,6 +177,12 @@ class LinearRegression final : public Objective<double> {
       residual[static_cast<Index>(i)] -= y_[static_cast<Index>(rows[i])];
     }
     return residual;
+  }
+
+  double ResidualLoss(const Eigen::Map<Vector<double>>& residual,
+                      const ConstVectorRef<double>& w) const {
+    return residual.squaredNorm() / (2 * static_cast<double>(residual.size())) +
+           0.5 * l2_ * w.squaredNorm();
   }
 
   void ResidualGradient(const View& x, const Eigen::Map<Vector<double>>& residual,
@@ -171,10 +198,24 @@ class LinearRegression final : public Objective<double> {
   Inputs test_x_;
   Vector<double> test_y_;
 
-  // By columns: a product then adds whole columns, without a sum across a register
-  // for every row.
-  Eigen::MatrixXd gram_;   // X'X/n + l2 I, made when first needed
-  Vector<double> moment_;  // X'y/n
+  // What the loss is as a quadratic, made when first needed, in one piece of memory. By
+  // columns: a product then adds whole columns, without a sum across a register for
+  // every row. Rows of zeros below, up to a multiple of kPadding: no column then ends in
+  // single values, which would take as long as all others.
+  static constexpr Index kPadding = 32;
+  static constexpr double kFlattest = 1e4;
+  Eigen::MatrixXd quadratic_;
+  Eigen::Block<Eigen::MatrixXd> gram() {  // X'X/n + l2 I
+    return quadratic_.block(0, 0, quadratic_.rows(), x_.cols());
+  }
+  using Part = Eigen::Block<Eigen::MatrixXd, Eigen::Dynamic, 1>;
+  Part Column(Index index, Index rows) { return {quadratic_, 0, x_.cols() + index, rows, 1}; }
+  Part moment() { return Column(0, x_.cols()); }   // X'y/n
+  Part minimum() { return Column(1, x_.cols()); }  // if has_minimum_
+  Part way() { return Column(2, x_.cols()); }      // scratch: from there
+  Part product() { return Column(3, quadratic_.rows()); }
+  bool has_minimum_ = false;
+  double minimum_loss_ = 0;
   Scratch batch_;
   Scratch residual_;
 };

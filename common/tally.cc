@@ -26,19 +26,30 @@ constexpr double kTwo32 = 4294967296.0;
 // The unit of limb k: 2^(32k - 128).
 double LimbUnit(size_t k) { return std::ldexp(1.0, 32 * static_cast<int>(k) - 128); }
 
-// v*x as limbs of 32 bits: value = sum limb_k * 2^(32k - 128). Exact down to
-// 2^-128; what is finer is cut off. False if |v*x| needs more than 2^126. So wide
-// because squares are summed, too: of losses from 10^-19 to 10^19.
-bool ToLimbs(double value, Limbs& limbs) {
-  if (!(std::abs(value) < 0x1p126)) return false;
-  double rest = value;
-  for (size_t k = kLimbs; k-- > 0;) {
-    const double unit = LimbUnit(k);
-    const double limb = std::trunc(rest / unit);
-    limbs[k] = static_cast<int64_t>(limb);
-    rest -= limb * unit;  // exact: limb*unit holds the leading bits of rest
+// Can |v*x| be taken apart? So wide because squares are summed, too: of losses from
+// 10^-19 to 10^19.
+bool FitsLimbs(double value) { return std::abs(value) < 0x1p126; }
+
+// Adds v*x as limbs of 32 bits: value = sum limb_k * 2^(32k - 128). Exact down to 2^-128;
+// what is finer is cut off. A double has 53 bits, so three limbs hold it.
+void AddLimbs(double value, int64_t* limbs) {
+  const auto whole = std::bit_cast<uint64_t>(value);
+  const int exponent = static_cast<int>(whole >> 52 & 0x7ff);
+  uint64_t bits = whole & ((uint64_t{1} << 52) - 1);
+  if (exponent > 0) bits |= uint64_t{1} << 52;
+  int place = std::max(exponent, 1) - 1075 + 128;  // of the lowest bit, counted from 2^-128
+  if (place < 0) {
+    bits = place > -64 ? bits >> -place : 0;
+    place = 0;
   }
-  return true;
+  const int64_t sign = std::signbit(value) ? -1 : 1;
+  const int shift = place % 32;
+  const uint64_t low = bits << shift;
+  const uint64_t high = shift == 0 ? 0 : bits >> (64 - shift);
+  int64_t* const first = limbs + place / 32;
+  first[0] += sign * static_cast<int64_t>(low & 0xffffffff);
+  first[1] += sign * static_cast<int64_t>(low >> 32);
+  if (high != 0) first[2] += sign * static_cast<int64_t>(high);
 }
 
 // Carries limbs into [0, 2^32), the sign into the top one; true if it is negative.
@@ -201,10 +212,8 @@ absl::Status Tally::Add(size_t group, uint64_t weight, absl::Span<const double> 
                                                    " vector values, the task asks for ",
                                                    shape_.vectors, " x ", shape_.dimension));
   }
-  std::vector<Limbs> limbs(scalars.size());
   for (size_t i = 0; i < scalars.size(); ++i) {
-    if (!std::isfinite(scalars[i]) ||
-        !ToLimbs(scalars[i] * static_cast<double>(weight), limbs[i])) {
+    if (!std::isfinite(scalars[i]) || !FitsLimbs(scalars[i] * static_cast<double>(weight))) {
       return absl::InvalidArgumentError(
           absl::StrCat("scalar ", i, " is ", scalars[i],
                        ", times its weight not a finite number below 2^126; scale the client's "
@@ -229,8 +238,8 @@ absl::Status Tally::Add(size_t group, uint64_t weight, absl::Span<const double> 
   }
   out[0] += 1;
   out[1] += static_cast<int64_t>(weight);
-  for (size_t i = 0; i < limbs.size(); ++i) {
-    for (size_t k = 0; k < kLimbs; ++k) out[2 + kLimbs * i + k] += limbs[i][k];
+  for (size_t i = 0; i < scalars.size(); ++i) {
+    AddLimbs(scalars[i] * static_cast<double>(weight), out + 2 + kLimbs * i);
   }
   return absl::OkStatus();
 }

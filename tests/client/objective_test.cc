@@ -98,6 +98,29 @@ TEST(LinearRegressionTest, LossDoesNotCancelAtAnExactFit) {
   EXPECT_LT(loss, 1e-17);  // from w'Aw - 2b'w + y'y it would be about 1e-3
 }
 
+TEST(LinearRegressionTest, LossIsThatOfTheResidualsHoweverFlat) {
+  for (const double flat : {1.0, 1e-1, 1e-2, 1e-3, 1e-5, 0.0}) {
+    Matrix<double> x = RandomMatrix(60, 30, 1);
+    x.col(7) *= flat;
+    const Vector<double> y = RandomVector(60, 2);
+    auto objective = Make(LinearModel(0), Regression(x, y));
+    for (const double distance : {0.0, 1e-8, 1.0, 1e2}) {
+      const Vector<double> w = RandomVector(30, 3) * distance;
+      long double squares = 0;
+      for (Index i = 0; i < x.rows(); ++i) {
+        long double error = -y[i];
+        for (Index j = 0; j < x.cols(); ++j) {
+          error += static_cast<long double>(x(i, j)) * static_cast<long double>(w[j]);
+        }
+        squares += error * error;
+      }
+      const double loss = static_cast<double>(squares / 120);
+      Vector<double> gradient(30);
+      EXPECT_NEAR(objective->Evaluate(w, {}, gradient), loss, 1e-12 * loss) << flat;
+    }
+  }
+}
+
 TEST(LinearRegressionTest, TestSumsLossAndCountsNothingCorrect) {
   Dataset data = Regression(RandomMatrix(6, 2, 1), RandomVector(6, 2));
   const Vector<double> w = RandomVector(2, 5);

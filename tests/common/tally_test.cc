@@ -109,6 +109,24 @@ TEST(TallyTest, ScalarsKeepTheSquaresOfTinyAndHugeLosses) {
   EXPECT_FALSE(Tally(shape).Add<double>(0, 1, {&beyond, 1}, {}).ok());
 }
 
+TEST(TallyTest, ScalarsAreExactDownToTheirLastLimb) {
+  const TallyShape shape = Shape(0, 0, 1, 1);
+  Rng rng(8, 0, 0, Purpose::kTest);
+  for (int exponent = -1074; exponent < 126; ++exponent) {
+    const double sign = rng.Below(2) == 0 ? 1 : -1;
+    const double value = sign * std::ldexp(0.5 + 0.5 * rng.Uniform(), exponent);
+    // Finer than 2^-128 is cut off.
+    const double expected =
+        exponent < 0 ? std::ldexp(std::trunc(std::ldexp(value, 128)), -128) : value;
+    Tally tally(shape);
+    ASSERT_TRUE(tally.Add<double>(0, 1, {&value, 1}, {}).ok());
+    EXPECT_EQ(tally.scalar(0), expected) << value;
+    for (size_t k = 2; k < tally.flat().size(); ++k) {
+      EXPECT_LT(std::abs(tally.flat()[k]), int64_t{1} << 32) << value;
+    }
+  }
+}
+
 TEST(TallyTest, ScalarsCancelExactly) {
   const TallyShape shape = Shape(0, 0, 1, 3);
   Tally tally(shape);
