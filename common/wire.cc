@@ -9,15 +9,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
-#include <new>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "common/digest.h"
 #include "common/encoding.h"
-#include "common/huge_pages.h"
 #include "common/reason.h"
 #include "common/status.h"
 
@@ -237,21 +234,6 @@ absl::StatusOr<uint64_t> PayloadBytes(const TallyShape& shape, v1::Encoding enco
       return absl::InvalidArgumentError(absl::StrCat("encoding ", static_cast<int>(encoding),
                                                      " is unknown; use the task's, or TALLY"));
   }
-}
-
-void Buffer::Free::operator()(std::byte* p) const { std::free(p); }
-
-void Buffer::Resize(size_t size) {
-  if (size > capacity_) {
-    data_.reset();
-    const size_t rounded = (std::max<size_t>(size, 64) + 63) / 64 * 64;
-    auto* p = static_cast<std::byte*>(std::aligned_alloc(64, rounded));
-    if (p == nullptr) throw std::bad_alloc();
-    PreferHugePages(p, rounded);
-    data_.reset(p);
-    capacity_ = rounded;
-  }
-  size_ = size;
 }
 
 absl::Status ParsePart(const grpc::ByteBuffer& message, PayloadSink& sink) {

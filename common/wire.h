@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/buffer.h"
 #include "common/layout.h"
 #include "common/tally.h"
 #include "proto/federation.pb.h"
@@ -45,24 +46,6 @@ absl::Status CheckJoin(const v1::JoinRequest& request);
 
 // Bytes of a payload in this encoding.
 absl::StatusOr<uint64_t> PayloadBytes(const TallyShape& shape, v1::Encoding encoding);
-
-// A fixed block of memory, aligned for vector loads, kept for reuse.
-class Buffer {
- public:
-  // At least `size` bytes; contents are undefined afterwards.
-  void Resize(size_t size);
-  std::byte* data() { return data_.get(); }
-  const std::byte* data() const { return data_.get(); }
-  size_t size() const { return size_; }
-
- private:
-  struct Free {
-    void operator()(std::byte* p) const;
-  };
-  std::unique_ptr<std::byte, Free> data_;
-  size_t size_ = 0;
-  size_t capacity_ = 0;
-};
 
 // Where payload bytes go; asked once the message's header (if any) is known, so
 // that space is only made for reports that are welcome. Returns room for `bytes`

@@ -283,6 +283,7 @@ absl::StatusOr<Coordinator::ReportState> Coordinator::CheckReport(
   LEEWAY_RETURN_IF_ERROR(CheckOpen(round, attempt));
   size_t replays = 0;
   absl::flat_hash_set<ClientIndex> named;
+  named.reserve(clients.size());
   for (const std::string& id : clients) {
     const auto index = index_.find(id);
     const auto member = index == index_.end() ? members_.end() : members_.find(index->second);

@@ -27,7 +27,7 @@ namespace {
 grpc::Slice ShareFile(const ModelPtr& model) {
   auto* owner = new ModelPtr(model);
   return grpc::Slice(
-      const_cast<char*>(model->file.data()), model->file.size(),
+      const_cast<std::byte*>(model->file.data()), model->file.size(),
       [](void* p) { delete static_cast<ModelPtr*>(p); }, owner);
 }
 
@@ -135,10 +135,7 @@ absl::Status Engine::Run() {
     LEEWAY_RETURN_IF_ERROR(Gather());
     return RunRounds();
   }();
-  if (absl::Status flushed = store_->Flush(); !flushed.ok()) {
-    disk_failed_ = true;
-    outcome = flushed;
-  }
+  if (absl::Status flushed = Flush(); !flushed.ok()) outcome = flushed;
   return Finish(outcome);
 }
 
@@ -165,12 +162,9 @@ absl::Status Engine::Gather() {
   }
   script_.emplace(options_.config, layout, clients, examples);
   const ModelPtr models[] = {script_->initial()};
-  const absl::Status begun = store_->Begin(run_id_, options_.config, schema, roster, models,
-                                           ScriptState{script_->Save().SerializeAsString()});
-  if (!begun.ok()) {
-    disk_failed_ = true;
-    return begun;
-  }
+  disk_ = store_->Begin(run_id_, options_.config, schema, roster, models,
+                        ScriptState{script_->Save().SerializeAsString()});
+  LEEWAY_RETURN_IF_ERROR(disk_);
   MutexLock lock(&reader_mu_);
   LEEWAY_ASSIGN_OR_RETURN(reader_, Store::OpenReadOnly(options_.state_directory));
   return absl::OkStatus();
@@ -276,7 +270,8 @@ void Engine::OpenRound(const RoundPlan& plan, RoundSpec spec) {
   v1::ModelRef& model = *order.mutable_model();
   model.set_sha256(plan.base->sha256);
   model.set_size(plan.base->file.size());
-  if (plan.base->file.size() <= kInlineModelBytes) model.set_inline_(plan.base->file);
+  if (plan.base->file.size() <= kInlineModelBytes)
+    model.set_inline_(std::string(plan.base->file.view()));
 
   // Orders are written after the lock is released: reports to the first ones
   // need not wait for the last ones.
@@ -378,18 +373,19 @@ Coordinator::RoundState Engine::AwaitRound() {
   }
 }
 
-// Observers hear of a commit once the next orders have left, unless they have just
-// heard of another: a run
-// of a thousand rounds a second does not stop to tell them of each.
+// Observers hear of a commit once the next orders have left, unless they have just heard
+// of another: a run of a thousand rounds a second does not stop to tell them of each.
 void Engine::TellCommits() {
+  WriteRound().IgnoreError();  // the next Commit says it
   if (!untold_ || SteadyNow() < told_ + kCommitsTold) return;
-  store_->Flush().IgnoreError();  // the next Commit says it
+  Flush().IgnoreError();
   NotifyObservers();
   untold_ = false;
   told_ = SteadyNow();
 }
 
 absl::Status Engine::Commit(RoundPlan plan, const Collected& collected, absl::Time opened) {
+  LEEWAY_RETURN_IF_ERROR(disk_);
   absl::Status absorbed;
   {
     MutexLock lock(&fold_mu_);
@@ -406,31 +402,41 @@ absl::Status Engine::Commit(RoundPlan plan, const Collected& collected, absl::Ti
   commit.record.set_opened(absl::ToDoubleSeconds(opened - absl::UnixEpoch()));
   commit.record.set_seconds(absl::ToDoubleSeconds(SteadyNow() - opened));
   commit.accepted = collected.accepted;
-  std::vector<ModelPtr> models;
-  const bool trained = commit.record.kind() == v1::TRAIN_ROUND;
-  if (trained) models.push_back(script_->current());
+  if (commit.record.kind() == v1::TRAIN_ROUND) commit.models.push_back(script_->current());
   // An optimum phase that has just ended leaves its model.
   const bool found = commit.record.kind() == v1::OPTIMUM_ROUND && script_->optimum() &&
                      script_->Save().round_in_phase() == 0;
   if (found) {
-    models.push_back(script_->optimum());
+    commit.models.push_back(script_->optimum());
     commit.names.push_back({"optimum", script_->optimum()->sha256});
   }
-  commit.models = models;
   commit.script.bytes = script_->Save().SerializeAsString();
-  const absl::Time begun = absl::Now();
-  if (absl::Status stored = store_->Commit(commit); !stored.ok()) {
-    disk_failed_ = true;
-    return stored;
-  }
-  if (options_.meter) options_.meter->Committed(absl::Now() - begun, commit.record);
+  const uint64_t round = commit.record.round();
+  unwritten_ = std::move(commit);
+  if (options_.config.durability() != v1::RELAXED) LEEWAY_RETURN_IF_ERROR(WriteRound());
   MutexLock lock(&mu_);
-  committed_ = commit.record.round();
+  committed_ = round;
   return absl::OkStatus();
 }
 
+absl::Status Engine::WriteRound() {
+  if (!unwritten_) return absl::OkStatus();
+  const RoundCommit commit = *std::exchange(unwritten_, std::nullopt);
+  const absl::Time begun = absl::Now();
+  disk_ = store_->Commit(commit);
+  LEEWAY_RETURN_IF_ERROR(disk_);
+  if (options_.meter) options_.meter->Committed(absl::Now() - begun, commit.record);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Flush() {
+  LEEWAY_RETURN_IF_ERROR(WriteRound());
+  if (disk_.ok()) disk_ = store_->Flush();
+  return disk_;
+}
+
 absl::Status Engine::Finish(const absl::Status& outcome) {
-  if (absl::IsCancelled(outcome) || disk_failed_) {
+  if (absl::IsCancelled(outcome) || !disk_.ok()) {
     CloseSessions(false, absl::UnavailableError("the server is stopping; it will resume this run"));
     return outcome;
   }

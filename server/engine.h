@@ -143,7 +143,11 @@ class Engine {
   void OpenRound(const RoundPlan& plan, RoundSpec spec) ABSL_LOCKS_EXCLUDED(mu_);
   Coordinator::RoundState AwaitRound() ABSL_LOCKS_EXCLUDED(mu_);
   void TellCommits();
+  // The round counts, and is written: at once or, with durability RELAXED, when the next
+  // orders have left.
   absl::Status Commit(RoundPlan plan, const Collected& collected, absl::Time opened);
+  absl::Status WriteRound();
+  absl::Status Flush();  // nothing is left to be written
   absl::Status Finish(const absl::Status& outcome);
   // What one session's order adds to the common part.
   v1::Order OwnPart(const Assignment& work) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -177,8 +181,9 @@ class Engine {
   std::string run_id_;
 
   // Touched by the thread in Run() only (and Open before it).
-  bool disk_failed_ = false;  // the run is not to blame, and can be resumed
-  bool untold_ = false;       // observers have not heard of the last commit
+  absl::Status disk_;  // why writing failed: the run is not to blame, and can be resumed
+  std::optional<RoundCommit> unwritten_;
+  bool untold_ = false;  // observers have not heard of the last commit
   absl::Time told_ = absl::InfinitePast();
   std::unique_ptr<Store> store_;
   std::optional<Script> script_;

@@ -2,6 +2,7 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -198,6 +199,10 @@ int Main(int argc, char** argv) {
                "leeway-server");
   Declare(app, flags);
   if (const std::optional<int> code = ParseOrExit(app, argc, argv)) return *code;
+  // Keep freed read buffers: giving pages back and getting them anew for every message
+  // takes longer. Larger models go back.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 2 << 20);
   BlockTerminationSignals();
   const absl::Status outcome = Serve(flags);
   if (outcome.ok()) return 0;

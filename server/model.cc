@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include "common/digest.h"
-#include "common/huge_pages.h"
 #include "common/model_file.h"
 #include "common/status.h"
 
@@ -13,36 +15,70 @@ namespace {
 
 // The data section is the flat vector, at the end of the file.
 template <typename T>
-Vector<double> Tail(const ModelLayout& layout, const std::string& file) {
+Vector<double> Tail(const ModelLayout& layout, absl::string_view file) {
   Vector<T> values(static_cast<Eigen::Index>(layout.size()));
   const size_t bytes = layout.size() * sizeof(T);
   std::memcpy(values.data(), file.data() + file.size() - bytes, bytes);
   return values.template cast<double>();
 }
 
-// The values from `begin` up to `end`.
+// The values from `begin` up to `end`, as `to` has them then.
 template <typename T>
 void Change(absl::FunctionRef<void(size_t, absl::Span<double>)> change, size_t begin, size_t end,
-            char* values) {
+            const std::byte* from, std::byte* to) {
   T narrow[kMostChanged];
   double wide[kMostChanged];
   for (; begin < end; begin += kMostChanged) {
     const size_t n = std::min(kMostChanged, end - begin);
-    std::memcpy(narrow, values + begin * sizeof(T), n * sizeof(T));
+    std::memcpy(narrow, from + begin * sizeof(T), n * sizeof(T));
     std::copy(narrow, narrow + n, wide);
     change(begin, absl::MakeSpan(wide, n));
     std::transform(wide, wide + n, narrow, [](double x) { return static_cast<T>(x); });
-    std::memcpy(values + begin * sizeof(T), narrow, n * sizeof(T));
+    std::memcpy(to + begin * sizeof(T), narrow, n * sizeof(T));
   }
 }
+
+// The sha256 of a file whose blocks are completed in any order by several threads: each is
+// hashed, while it is in the cache, as soon as those before it are.
+class BlockHash {
+ public:
+  // `file` begins with a header of `header` bytes, which is complete.
+  BlockHash(absl::string_view file, size_t header) : file_(file), hashed_(header) {
+    hash_.Add(file.substr(0, header));
+  }
+
+  // The bytes from `begin` to `end` are there. If nobody is hashing, the caller does.
+  void Completed(size_t begin, size_t end) {
+    std::unique_lock lock(mu_);
+    completed_[begin] = end;
+    if (std::exchange(hashing_, true)) return;
+    for (auto next = completed_.find(hashed_); next != completed_.end();
+         next = completed_.find(hashed_)) {
+      const auto [from, to] = *next;
+      lock.unlock();
+      hash_.Add(file_.substr(from, to - from));
+      lock.lock();
+      hashed_ = to;
+    }
+    hashing_ = false;
+  }
+
+  std::string Hex() { return hash_.Hex(); }  // when all are
+
+ private:
+  const absl::string_view file_;
+  Sha256 hash_;  // whoever set hashing_ uses it
+  std::mutex mu_;
+  bool hashing_ = false;
+  size_t hashed_;
+  std::map<size_t, size_t> completed_;  // begin -> end
+};
 
 }  // namespace
 
 ModelPtr MakeModel(const ModelLayout& layout, const Parameters& parameters) {
-  auto model = std::make_shared<Model>();
-  model->file = EncodeModel(layout.tensors, parameters);
-  model->sha256 = Sha256Hex(model->file);
-  return model;
+  const std::string file = EncodeModel(layout.tensors, parameters);
+  return std::make_shared<Model>(Model{Sha256Hex(file), Buffer(file)});
 }
 
 ModelPtr MakeModel(const ModelLayout& layout, const Vector<double>& values) {
@@ -50,32 +86,34 @@ ModelPtr MakeModel(const ModelLayout& layout, const Vector<double>& values) {
   return MakeModel(layout, Parameters(Vector<float>(values.cast<float>())));
 }
 
-absl::StatusOr<ModelPtr> ParseModel(const ModelLayout& layout, std::string file) {
+absl::StatusOr<ModelPtr> ParseModel(const ModelLayout& layout, absl::string_view file) {
   LEEWAY_RETURN_IF_ERROR(DecodeModel(file, layout.tensors, "model").status());
-  auto model = std::make_shared<Model>();
-  model->file = std::move(file);
-  model->sha256 = Sha256Hex(model->file);
-  return model;
+  return std::make_shared<Model>(Model{Sha256Hex(file), Buffer(file)});
 }
 
 ModelPtr ChangeModel(const ModelLayout& layout, const Model& model, Workers* workers,
                      absl::FunctionRef<void(size_t begin, absl::Span<double> values)> change) {
   auto changed = std::make_shared<Model>();
-  changed->file.reserve(model.file.size());
-  PreferHugePages(changed->file.data(), changed->file.capacity());
-  changed->file.assign(model.file);
-  const size_t bytes = layout.size() * (layout.float64 ? sizeof(double) : sizeof(float));
-  char* values = changed->file.data() + changed->file.size() - bytes;
+  Buffer& file = changed->file;
+  file.Resize(model.file.size());
+  const size_t width = layout.float64 ? sizeof(double) : sizeof(float);
+  const size_t header = file.size() - layout.size() * width;
+  std::memcpy(file.data(), model.file.data(), header);
+  BlockHash hash(file.view(), header);
+  const std::byte* from = model.file.data() + header;
+  std::byte* to = file.data() + header;
   ForBlocks(layout.size(), workers, [&](size_t begin, size_t n) {
-    layout.float64 ? Change<double>(change, begin, begin + n, values)
-                   : Change<float>(change, begin, begin + n, values);
+    layout.float64 ? Change<double>(change, begin, begin + n, from, to)
+                   : Change<float>(change, begin, begin + n, from, to);
+    hash.Completed(header + begin * width, header + (begin + n) * width);
   });
-  changed->sha256 = Sha256Hex(changed->file);
+  changed->sha256 = hash.Hex();
   return changed;
 }
 
 Vector<double> ValuesOf(const ModelLayout& layout, const Model& model) {
-  return layout.float64 ? Tail<double>(layout, model.file) : Tail<float>(layout, model.file);
+  const absl::string_view file = model.file.view();
+  return layout.float64 ? Tail<double>(layout, file) : Tail<float>(layout, file);
 }
 
 }  // namespace leeway

@@ -8,7 +8,9 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/buffer.h"
 #include "common/model_layout.h"
 #include "common/vectors.h"
 #include "common/workers.h"
@@ -17,7 +19,7 @@ namespace leeway {
 
 struct Model {
   std::string sha256;  // of file
-  std::string file;    // safetensors
+  Buffer file;         // safetensors
 };
 using ModelPtr = std::shared_ptr<const Model>;
 
@@ -25,10 +27,10 @@ ModelPtr MakeModel(const ModelLayout& layout, const Parameters& parameters);
 // Rounds to the layout's precision.
 ModelPtr MakeModel(const ModelLayout& layout, const Vector<double>& values);
 // Checks the bytes against the layout.
-absl::StatusOr<ModelPtr> ParseModel(const ModelLayout& layout, std::string file);
+absl::StatusOr<ModelPtr> ParseModel(const ModelLayout& layout, absl::string_view file);
 
-// A model whose values are changed in place, some at a time, so that no copy in
-// float64 is made: `change` is given the first value's position and the values. The
+// A model whose values are changed some at a time, so that no copy in float64 is
+// made: `change` is given the first value's position and the values. The
 // workers, if any, share them: `change` is called by several threads.
 ModelPtr ChangeModel(const ModelLayout& layout, const Model& model, Workers* workers,
                      absl::FunctionRef<void(size_t begin, absl::Span<double> values)> change);

@@ -59,7 +59,7 @@ class ModelShelf {
       const std::string path = Path(model->sha256);
       std::error_code absent;  // then the size is another
       if (std::filesystem::file_size(path, absent) == model->file.size()) continue;
-      LEEWAY_RETURN_IF_ERROR(WriteFile(path, model->file, sync_));
+      LEEWAY_RETURN_IF_ERROR(WriteFile(path, model->file.view(), sync_));
     }
     return absl::OkStatus();
   }
@@ -71,7 +71,7 @@ class ModelShelf {
     for (const ModelPtr& model : batch.models) {
       std::erase(stale_files_, Path(model->sha256));  // it is back before it was removed
       LEEWAY_RETURN_IF_ERROR(model->file.size() <= kLargestRow
-                                 ? db_.Execute(kInsert, model->sha256, Blob{model->file})
+                                 ? db_.Execute(kInsert, model->sha256, Blob{model->file.view()})
                                  : db_.Execute(kInsert, model->sha256, nullptr));
     }
     for (const NamedModel& named : batch.names) {
@@ -174,7 +174,7 @@ class ModelShelf {
       return absl::OkStatus();
     }
     for (const ModelPtr& model : batch.models) {
-      if (model->sha256 == named.sha256) return WriteFile(path, model->file, sync_);
+      if (model->sha256 == named.sha256) return WriteFile(path, model->file.view(), sync_);
     }
     LEEWAY_ASSIGN_OR_RETURN(const std::string bytes, Load(named.sha256));
     return WriteFile(path, bytes, sync_);

@@ -27,8 +27,8 @@ absl::StatusOr<Script> Script::Resume(
   const auto model = [&](const std::string& sha256) -> absl::StatusOr<ModelPtr> {
     if (sha256.empty()) return ModelPtr();
     if (run.initial->sha256 == sha256) return run.initial;
-    LEEWAY_ASSIGN_OR_RETURN(std::string file, load(sha256));
-    return ParseModel(run.layout, std::move(file));
+    LEEWAY_ASSIGN_OR_RETURN(const std::string file, load(sha256));
+    return ParseModel(run.layout, file);
   };
   LEEWAY_ASSIGN_OR_RETURN(run.initial, model(state.initial_sha256()));
   LEEWAY_ASSIGN_OR_RETURN(run.optimum, model(state.optimum_sha256()));

@@ -46,10 +46,10 @@ struct NamedModel {
 // All that one round changes, in one transaction.
 struct RoundCommit {
   v1::RoundRecord record;
-  std::vector<uint32_t> accepted;     // roster indices whose reports counted
-  absl::Span<const ModelPtr> models;  // to keep, may be empty
-  std::vector<NamedModel> names;      // names to set
-  ScriptState script;                 // state after the round
+  std::vector<uint32_t> accepted;  // roster indices whose reports counted
+  std::vector<ModelPtr> models;    // to keep, may be empty
+  std::vector<NamedModel> names;   // names to set
+  ScriptState script;              // state after the round
   v1::RunState state = v1::RUNNING;
 };
 

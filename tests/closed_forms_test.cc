@@ -238,7 +238,7 @@ TEST(ClosedFormsTest, AResumedScriptGoesOnWithTheSameBits) {
   while (whole.Step()) {
     for (const ModelPtr& m :
          {whole.script().initial(), whole.script().current(), whole.script().optimum()}) {
-      if (m) files[m->sha256] = m->file;
+      if (m) files[m->sha256] = std::string(m->file.view());
     }
   }
   SimulatedFederation broken(RandomClients(5, 7), config);

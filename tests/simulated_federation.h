@@ -99,7 +99,7 @@ class SimulatedFederation {
                                          script_->optimum()};
     const auto load = [&files](const std::string& sha256) -> absl::StatusOr<std::string> {
       for (const ModelPtr& model : files) {
-        if (model && model->sha256 == sha256) return model->file;
+        if (model && model->sha256 == sha256) return std::string(model->file.view());
       }
       return absl::NotFoundError(sha256);
     };

@@ -69,6 +69,16 @@ class DiskTest(LeewayCase):
         self.assertEqual(self.serve(state, "again.log"), 0, self.log("again.log"))
         self.check(state)
 
+    def test_a_full_disk_ends_a_run_whose_rounds_are_written_together(self):
+        # More rounds than could be done in time if the run went on without its disk.
+        endless = CONFIG.replace("60", "100000000") + "durability: RELAXED\n"
+        self.config = self.write("endless.textproto", endless)
+        state = os.path.join(self.disk, "run")
+        self.assertEqual(self.serve(state, "full.log"), 1)
+        self.assertIn("free some space", self.log("full.log"))
+        self.assertEqual(self.mount("-o", "remount,size=50m", self.disk), 0)
+        self.run_program("leeway", "verify", state)
+
     def test_a_read_only_disk(self):
         self.assertEqual(self.mount("-o", "remount,ro", self.disk), 0)
         self.assertEqual(self.serve(os.path.join(self.disk, "run"), "ro.log"), 1)

@@ -83,7 +83,7 @@ class StoreTest : public testing::Test {
   }
 
   static ModelPtr Keep(const std::string& file) {
-    return std::make_shared<Model>(Model{Sha256Hex(file), file});
+    return std::make_shared<Model>(Model{Sha256Hex(file), Buffer(file)});
   }
 
   static absl::Status CommitRound(Store& store, uint64_t round, const std::string& model,
@@ -91,8 +91,7 @@ class StoreTest : public testing::Test {
     RoundCommit commit;
     commit.record = Record(round, model);
     commit.accepted = {0, 2, 70000};
-    const ModelPtr models[] = {Keep(model)};
-    commit.models = models;
+    commit.models = {Keep(model)};
     commit.names = std::move(names);
     commit.script.bytes = absl::StrCat("script ", round);
     return store.Commit(commit);
