@@ -1,7 +1,7 @@
 // What gRPC itself allows here: one process sends messages, of 1 MiB unless told
-// otherwise, to another over loopback as fast as it can, nothing else. Prints bytes
-// per second.
-// Usage: bare_stream MEGABYTES [KILOBYTES_A_MESSAGE]
+// otherwise, to another over loopback or a unix socket as fast as it can, nothing
+// else. Prints bytes per second.
+// Usage: bare_stream MEGABYTES [KILOBYTES_A_MESSAGE [SOCKET_FILE]]
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 #include <sys/wait.h>
@@ -38,10 +38,10 @@ class Service : public grpc::CallbackGenericService {
 };
 
 // A process of its own, as clients are.
-int Send(int port, size_t megabytes, size_t bytes) {
+int Send(const std::string& server, size_t megabytes, size_t bytes) {
   grpc::ChannelArguments arguments;
-  const auto channel = grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(port),
-                                                 grpc::InsecureChannelCredentials(), arguments);
+  const auto channel =
+      grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
   const grpc::Slice slice(std::string(bytes, 'x'));
   const grpc::ByteBuffer message(&slice, 1);
   const auto send = [&](size_t n) {
@@ -59,21 +59,23 @@ int Send(int port, size_t megabytes, size_t bytes) {
   return 0;
 }
 
-int Main(size_t megabytes, size_t bytes) {
+int Main(size_t megabytes, size_t bytes, const std::string& file) {
   int ports[2];
   if (pipe(ports) != 0) return 1;
   const pid_t child = fork();  // before gRPC has started any thread
   if (child == 0) {
     int port = 0;
     if (read(ports[0], &port, sizeof port) != sizeof port) _exit(1);
-    const int code = Send(port, megabytes, bytes);
+    const std::string server = file.empty() ? "127.0.0.1:" + std::to_string(port) : "unix:" + file;
+    const int code = Send(server, megabytes, bytes);
     std::fflush(stdout);
     _exit(code);
   }
   Service service;
   grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(file.empty() ? "127.0.0.1:0" : "unix:" + file,
+                           grpc::InsecureServerCredentials(), &port);
   builder.SetMaxReceiveMessageSize(-1);
   builder.RegisterCallbackGenericService(&service);
   const auto server = builder.BuildAndStart();
@@ -91,5 +93,5 @@ int main(int argc, char** argv) {
   const auto number = [&](int i, size_t otherwise) {
     return argc > i ? std::strtoull(argv[i], nullptr, 10) : otherwise;
   };
-  return leeway::Main(number(1, 2048), number(2, 1024) << 10);
+  return leeway::Main(number(1, 2048), number(2, 1024) << 10, argc > 3 ? argv[3] : "");
 }

@@ -126,6 +126,9 @@ def paper(binaries, clients, processes, rounds, sample=0, durability="FULL", kee
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def bare(binaries, megabytes):
-    return float(subprocess.run([f"{binaries}/bare_stream", str(megabytes)], check=True,
-                                capture_output=True, text=True).stdout)
+def bare(binaries, megabytes, unix=False):
+    """Bytes/s of one gRPC stream."""
+    with tempfile.TemporaryDirectory(prefix="leeway-load-") as folder:
+        return float(subprocess.run(
+            [f"{binaries}/bare_stream", str(megabytes), "1024"] + ([f"{folder}/s"] if unix else []),
+            check=True, capture_output=True, text=True).stdout)
