@@ -90,18 +90,54 @@ inline int64_t RoundToInt(double y) {
   return static_cast<int64_t>((high_bits << 32) + low_bits);
 }
 
-// Adds sign * round(scale * x) for a block; returns how many values were beyond
-// `limit` (or NaN). The loop has no branch so that it vectorises.
-template <typename T>
-uint64_t FoldPlainly(const T* x, size_t n, double scale, T limit, bool negate, int64_t* sum) {
-  uint64_t bad = 0;
-  const uint64_t flip = negate ? ~uint64_t{0} : 0;
+// Adds round(scale * x), or takes it away again, for a block; returns how many values were
+// beyond `limit` (or NaN). The loops have no branch so that they vectorise.
+template <bool kNegate, typename T>
+uint64_t FoldAny(const T* x, size_t n, double scale, T limit, int64_t* sum) {
+  uint64_t beyond = 0;
   for (size_t i = 0; i < n; ++i) {
-    bad += !(std::abs(x[i]) <= limit);
+    beyond += !(std::abs(x[i]) <= limit);
+    const auto before = static_cast<uint64_t>(sum[i]);
     const auto term = static_cast<uint64_t>(RoundToInt(static_cast<double>(x[i]) * scale));
-    sum[i] = static_cast<int64_t>(static_cast<uint64_t>(sum[i]) + ((term ^ flip) - flip));
+    sum[i] = static_cast<int64_t>(kNegate ? before - term : before + term);
+  }
+  return beyond;
+}
+
+// The same where scale * limit is so small that one addition rounds.
+template <bool kNegate, typename T>
+uint32_t FoldSmall(const T* x, size_t n, double scale, T limit, int64_t* sum) {
+  uint32_t beyond = 0;
+  for (size_t i = 0; i < n; ++i) {
+    beyond += !(std::abs(x[i]) <= limit);
+    const auto before = static_cast<uint64_t>(sum[i]);
+    const uint64_t term = std::bit_cast<uint64_t>(static_cast<double>(x[i]) * scale + kMagic) -
+                          std::bit_cast<uint64_t>(kMagic);
+    sum[i] = static_cast<int64_t>(kNegate ? before - term : before + term);
+  }
+  return beyond;
+}
+
+// Most values are far below the limit: some at a time are taken for small, and taken back
+// where that was wrong.
+template <bool kNegate, typename T>
+uint64_t FoldPlainly(const T* x, size_t n, double scale, T limit, int64_t* sum) {
+  constexpr size_t kSome = 2048;
+  const T small = static_cast<T>(std::min(0x1p50 / scale, static_cast<double>(limit)));
+  uint64_t bad = 0;
+  for (size_t i = 0; i < n; i += kSome) {
+    const size_t some = std::min(kSome, n - i);
+    if (FoldSmall<kNegate>(x + i, some, scale, small, sum + i) == 0) continue;
+    FoldSmall<!kNegate>(x + i, some, scale, small, sum + i);
+    bad += FoldAny<kNegate>(x + i, some, scale, limit, sum + i);
   }
   return bad;
+}
+
+template <typename T>
+uint64_t FoldPlainly(const T* x, size_t n, double scale, T limit, bool negate, int64_t* sum) {
+  return negate ? FoldPlainly<true>(x, n, scale, limit, sum)
+                : FoldPlainly<false>(x, n, scale, limit, sum);
 }
 
 #ifdef __x86_64__
