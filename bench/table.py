@@ -148,10 +148,13 @@ def folding(table, binaries, repeats, scale):
     for d in (10**6, 10**7):
         axpy = results[f"Axpy/d:{d}/real_time_median"]["bytes_per_second"]
         for threads in (1, 2):
-            fold = results[f"Fold/d:{d}/threads:{threads}/real_time_median"]["bytes_per_second"]
-            table.add(f"folding, d = {power(d)}, {threads} thread{'s' if threads > 1 else ''}",
-                      fold / 1e9, "GB/s of float32", axpy / 1e9, "GB/s, double axpy, 1 thread",
-                      fold / axpy, goal="70 %" if threads == 1 else "")
+            for clients in (10, 1000):
+                name = f"Fold/d:{d}/threads:{threads}/clients:{clients}/real_time_median"
+                fold = results[name]["bytes_per_second"]
+                table.add(f"folding, d = {power(d)}, {clients} clients, {threads} "
+                          f"thread{'s' if threads > 1 else ''}", fold / 1e9, "GB/s of float32",
+                          axpy / 1e9, "GB/s, double axpy, 1 thread", fold / axpy,
+                          goal="70 %" if threads == 1 else "")
 
 
 def training(table, binaries, repeats, scale):

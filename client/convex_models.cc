@@ -144,7 +144,8 @@ class LinearRegression final : public Objective<double> {
   double LossFromMinimum(const ConstVectorRef<double>& w) {
     way() = w - minimum();
     product().noalias() = gram() * way();
-    return minimum_loss_ + std::max(0.0, 0.5 * way().dot(product().head(x_.cols())));
+    const double rise = 0.5 * way().dot(product().head(x_.cols()));
+    return minimum_loss_ + (rise < 0 ? 0 : rise);  // what is no number stays so
   }
 
   void Prepare() {
@@ -159,13 +160,12 @@ class LinearRegression final : public Objective<double> {
     moment().noalias() = x.transpose() * y_;
     moment() /= count;
     const Eigen::LLT<Eigen::MatrixXd> factor(a);
-    if (factor.info() != Eigen::Success) return;
+    // Where A is much flatter in one direction than in another, its rounding shows in a
+    // loss, and that is found from residuals.
+    has_minimum_ = factor.info() == Eigen::Success && factor.rcond() > kFlattest;
+    if (!has_minimum_) return;
     minimum() = factor.solve(moment());
-    const double start_loss = y_.squaredNorm() / (2 * count);
     minimum_loss_ = ResidualLoss(Residual(x, minimum(), {}), minimum());
-    // Where A is so flat along the way that rounding would show, losses are found from
-    // residuals.
-    has_minimum_ = a.trace() * minimum().squaredNorm() < kFlattest * start_loss;
   }
 
   // X w - y
@@ -203,7 +203,7 @@ class LinearRegression final : public Objective<double> {
   // every row. Rows of zeros below, up to a multiple of kPadding: no column then ends in
   // single values, which would take as long as all others.
   static constexpr Index kPadding = 32;
-  static constexpr double kFlattest = 1e4;
+  static constexpr double kFlattest = 1e-5;  // reciprocal condition number
   Eigen::MatrixXd quadratic_;
   Eigen::Block<Eigen::MatrixXd> gram() {  // X'X/n + l2 I
     return quadratic_.block(0, 0, quadratic_.rows(), x_.cols());

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 #include "common/huge_pages.h"
@@ -21,6 +22,14 @@ class Buffer {
   explicit Buffer(absl::string_view bytes) {
     Resize(bytes.size());
     if (!bytes.empty()) std::memcpy(data(), bytes.data(), bytes.size());
+  }
+
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    data_ = std::move(other.data_);
+    size_ = std::exchange(other.size_, 0);
+    capacity_ = std::exchange(other.capacity_, 0);
+    return *this;
   }
 
   // At least `size` bytes; contents are undefined afterwards.

@@ -21,7 +21,6 @@ namespace {
 
 constexpr size_t kLimbs = TallyShape::kLimbs;
 using Limbs = std::array<int64_t, kLimbs>;
-constexpr double kTwo32 = 4294967296.0;
 
 // The unit of limb k: 2^(32k - 128).
 double LimbUnit(size_t k) { return std::ldexp(1.0, 32 * static_cast<int>(k) - 128); }
@@ -77,59 +76,56 @@ double FromLimbs(const int64_t* in) {
   return negative ? -value : value;
 }
 
-// round(y) to int64 for |y| < 2^62 by two additions of a magic number, which
-// (unlike a conversion to int64) vectorises on AVX2. The high part is a multiple
-// of 2^32, so the low part is exact and rounds half to even as rint(y) would.
+// A number around it has units of 1, so that adding it rounds to an integer, half to even,
+// and leaves that in the low bits. Unlike a conversion to int64 this vectorises on AVX2.
 constexpr double kMagic = 0x1.8p52;
-inline int64_t RoundToInt(double y) {
-  const double high_biased = y * 0x1p-32 + kMagic;
-  const double high = high_biased - kMagic;
-  const double low_biased = (y - high * kTwo32) + kMagic;
-  const uint64_t high_bits = std::bit_cast<uint64_t>(high_biased) - std::bit_cast<uint64_t>(kMagic);
-  const uint64_t low_bits = std::bit_cast<uint64_t>(low_biased) - std::bit_cast<uint64_t>(kMagic);
-  return static_cast<int64_t>((high_bits << 32) + low_bits);
+constexpr auto kMagicBits = std::bit_cast<uint64_t>(kMagic);
+
+// round(y) for |y| < 2^50.
+inline uint64_t RoundSmall(double y) { return std::bit_cast<uint64_t>(y + kMagic) - kMagicBits; }
+
+// round(2^32 y) for |y| < 2^30: the high part is a multiple of 2^32, so the low part is exact
+// and rounds as the whole would.
+inline uint64_t RoundAny(double y) {
+  const double high = y + kMagic;
+  const double low = (y - (high - kMagic)) * 0x1p32 + kMagic;
+  return (std::bit_cast<uint64_t>(high) << 32) + std::bit_cast<uint64_t>(low) -
+         ((kMagicBits << 32) + kMagicBits);
 }
 
-// Adds round(scale * x), or takes it away again, for a block; returns how many values were
-// beyond `limit` (or NaN). The loops have no branch so that they vectorise.
-template <bool kNegate, typename T>
-uint64_t FoldAny(const T* x, size_t n, double scale, T limit, int64_t* sum) {
-  uint64_t beyond = 0;
-  for (size_t i = 0; i < n; ++i) {
-    beyond += !(std::abs(x[i]) <= limit);
-    const auto before = static_cast<uint64_t>(sum[i]);
-    const auto term = static_cast<uint64_t>(RoundToInt(static_cast<double>(x[i]) * scale));
-    sum[i] = static_cast<int64_t>(kNegate ? before - term : before + term);
-  }
-  return beyond;
-}
-
-// The same where scale * limit is so small that one addition rounds.
-template <bool kNegate, typename T>
-uint32_t FoldSmall(const T* x, size_t n, double scale, T limit, int64_t* sum) {
+// Adds round(scale * x), or takes it away again; returns how many values were beyond `limit`
+// (or NaN). The loop has no branch so that it vectorises. With kSmall, scale * limit must be
+// below 2^50.
+template <bool kSmall, bool kNegate, typename T>
+uint32_t FoldSome(const T* x, size_t n, double scale, T limit, int64_t* sum) {
+  const double factor = kSmall ? scale : scale * 0x1p-32;
   uint32_t beyond = 0;
   for (size_t i = 0; i < n; ++i) {
     beyond += !(std::abs(x[i]) <= limit);
+    const double y = static_cast<double>(x[i]) * factor;
+    const uint64_t term = kSmall ? RoundSmall(y) : RoundAny(y);
     const auto before = static_cast<uint64_t>(sum[i]);
-    const uint64_t term = std::bit_cast<uint64_t>(static_cast<double>(x[i]) * scale + kMagic) -
-                          std::bit_cast<uint64_t>(kMagic);
     sum[i] = static_cast<int64_t>(kNegate ? before - term : before + term);
   }
   return beyond;
 }
 
-// Most values are far below the limit: some at a time are taken for small, and taken back
-// where that was wrong.
+// Most values are far below the limit: they are taken for small until one is not, with which
+// some are taken back.
 template <bool kNegate, typename T>
 uint64_t FoldPlainly(const T* x, size_t n, double scale, T limit, int64_t* sum) {
   constexpr size_t kSome = 2048;
-  const T small = static_cast<T>(std::min(0x1p50 / scale, static_cast<double>(limit)));
+  const T small = static_cast<T>(std::min(0x1p49 / scale, static_cast<double>(limit)));
+  bool all_small = true;
   uint64_t bad = 0;
   for (size_t i = 0; i < n; i += kSome) {
     const size_t some = std::min(kSome, n - i);
-    if (FoldSmall<kNegate>(x + i, some, scale, small, sum + i) == 0) continue;
-    FoldSmall<!kNegate>(x + i, some, scale, small, sum + i);
-    bad += FoldAny<kNegate>(x + i, some, scale, limit, sum + i);
+    if (all_small) {
+      if (FoldSome<true, kNegate>(x + i, some, scale, small, sum + i) == 0) continue;
+      FoldSome<true, !kNegate>(x + i, some, scale, small, sum + i);
+      all_small = false;
+    }
+    bad += FoldSome<false, kNegate>(x + i, some, scale, limit, sum + i);
   }
   return bad;
 }

@@ -235,6 +235,7 @@ absl::StatusOr<Engine::Collected> Engine::Collect(const RoundPlan& plan) {
     const uint32_t replaced = coordinator_->replaced();
     Collected collected{coordinator_->CloseRound(), sampled, reports, attempt, replaced};
     if (state == Coordinator::RoundState::kComplete) return collected;
+    LEEWAY_RETURN_IF_ERROR(disk_);
     if (stopping_) return absl::CancelledError("stopped");
     AddEvent("retry", "",
              absl::StrCat("round ", plan.record.round(), " got ", reports, " of ", sampled,
@@ -340,6 +341,7 @@ v1::Order Engine::OwnPart(const Assignment& work) const {
 Coordinator::RoundState Engine::AwaitRound() {
   while (true) {
     TellCommits();
+    if (!disk_.ok()) return Coordinator::RoundState::kShort;
     bool events = false;
     Outbox orders;
     grpc::Slice common;
@@ -376,7 +378,7 @@ Coordinator::RoundState Engine::AwaitRound() {
 // Observers hear of a commit once the next orders have left, unless they have just heard
 // of another: a run of a thousand rounds a second does not stop to tell them of each.
 void Engine::TellCommits() {
-  WriteRound().IgnoreError();  // the next Commit says it
+  WriteRound().IgnoreError();  // disk_ says it
   if (!untold_ || SteadyNow() < told_ + kCommitsTold) return;
   Flush().IgnoreError();
   NotifyObservers();

@@ -98,27 +98,62 @@ TEST(LinearRegressionTest, LossDoesNotCancelAtAnExactFit) {
   EXPECT_LT(loss, 1e-17);  // from w'Aw - 2b'w + y'y it would be about 1e-3
 }
 
+// The loss of (X, y) at w, with more digits than it needs.
+double ExactLoss(const Matrix<double>& x, const Vector<double>& y, const Vector<double>& w) {
+  long double squares = 0;
+  for (Index i = 0; i < x.rows(); ++i) {
+    long double error = -y[i];
+    for (Index j = 0; j < x.cols(); ++j) {
+      error += static_cast<long double>(x(i, j)) * static_cast<long double>(w[j]);
+    }
+    squares += error * error;
+  }
+  return static_cast<double>(squares / static_cast<long double>(2 * x.rows()));
+}
+
+void ExpectExactLoss(const Matrix<double>& x, const Vector<double>& y, const Vector<double>& w,
+                     double tolerance) {
+  auto objective = Make(LinearModel(0), Regression(x, y));
+  Vector<double> gradient(w.size());
+  const double loss = ExactLoss(x, y, w);
+  EXPECT_NEAR(objective->Evaluate(w, {}, gradient), loss, tolerance * loss);
+}
+
 TEST(LinearRegressionTest, LossIsThatOfTheResidualsHoweverFlat) {
-  for (const double flat : {1.0, 1e-1, 1e-2, 1e-3, 1e-5, 0.0}) {
+  const Vector<double> y = RandomVector(60, 2);
+  for (const double scale : {1.0, 1e-1, 1e-2, 1e-3, 1e-5, 0.0}) {
     Matrix<double> x = RandomMatrix(60, 30, 1);
-    x.col(7) *= flat;
-    const Vector<double> y = RandomVector(60, 2);
-    auto objective = Make(LinearModel(0), Regression(x, y));
-    for (const double distance : {0.0, 1e-8, 1.0, 1e2}) {
-      const Vector<double> w = RandomVector(30, 3) * distance;
-      long double squares = 0;
-      for (Index i = 0; i < x.rows(); ++i) {
-        long double error = -y[i];
-        for (Index j = 0; j < x.cols(); ++j) {
-          error += static_cast<long double>(x(i, j)) * static_cast<long double>(w[j]);
-        }
-        squares += error * error;
-      }
-      const double loss = static_cast<double>(squares / 120);
-      Vector<double> gradient(30);
-      EXPECT_NEAR(objective->Evaluate(w, {}, gradient), loss, 1e-12 * loss) << flat;
+    x.col(7) *= scale;
+    for (const double distance : {0.0, 1e-8, 1.0, 1e2, 1e6}) {
+      ExpectExactLoss(x, y, RandomVector(30, 3) * distance, 1e-12);
+      ExpectExactLoss(x, y, Vector<double>::Unit(30, 7) * distance, 1e-11);
     }
   }
+}
+
+TEST(LinearRegressionTest, LossIsThatOfTheResidualsWhereInputsHaveAMean) {
+  for (const double mean : {1.0, 10.0, 1e2, 1e3, 1e5, 1e7}) {
+    Matrix<double> x = RandomMatrix(50, 2, 1);
+    x.array() += mean;
+    const Vector<double> y = x.rowwise().sum() + RandomVector(50, 2);
+    ExpectExactLoss(x, y, Vector<double>{{1.5, 0.5}}, 1e-9);
+    ExpectExactLoss(x, y, Vector<double>{{1.0, 1.0}}, 1e-9);
+  }
+}
+
+TEST(LinearRegressionTest, LossIsThatOfTheResidualsWithFewerExamplesThanFeatures) {
+  const Matrix<double> x = RandomMatrix(29, 30, 1);
+  const Vector<double> fit = RandomVector(30, 2);
+  auto objective = Make(LinearModel(0), Regression(x, x * fit));
+  Vector<double> gradient(30);
+  EXPECT_LT(objective->Evaluate(fit, {}, gradient), 1e-28);
+}
+
+TEST(LinearRegressionTest, LossOfNoNumberIsNone) {
+  auto objective = Make(LinearModel(0), Regression(RandomMatrix(60, 30, 1), RandomVector(60, 2)));
+  Vector<double> gradient(30);
+  const Vector<double> w = Vector<double>::Constant(30, std::nan(""));
+  EXPECT_TRUE(std::isnan(objective->Evaluate(w, {}, gradient)));
 }
 
 TEST(LinearRegressionTest, TestSumsLossAndCountsNothingCorrect) {
