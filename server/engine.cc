@@ -33,8 +33,6 @@ grpc::Slice ShareFile(const ModelPtr& model) {
 
 constexpr unsigned kMostFolders = 8;  // threads that fold: more are not faster than memory
 constexpr absl::Duration kCommitsTold = absl::Milliseconds(50);
-// Longer than a client pauses between attempts to come back.
-constexpr absl::Duration kFarewell = absl::Seconds(5);
 
 std::string NewRunId() {
   std::random_device random;
@@ -458,44 +456,6 @@ absl::Status Engine::Finish(const absl::Status& outcome) {
   CloseSessions(true, absl::OkStatus());
   AwaitStragglers();
   return outcome.ok() ? stored : outcome;
-}
-
-void Engine::CloseSessions(bool finished, const absl::Status& status) {
-  EndSessions(finished, status);
-  WakeStreams();
-}
-
-void Engine::EndSessions(bool finished, const absl::Status& status) {
-  MutexLock lock(&mu_);
-  for (const auto& [session, sink] : sinks_) {
-    if (finished) sink->Send(grpc::Slice(), Farewell());
-    sink->Close(status);
-  }
-  finished_ = finished;
-  if (finished) {
-    for (std::string& client : coordinator_->GoneAfter(SteadyNow() - kFarewell)) {
-      stragglers_.insert(std::move(client));
-    }
-  } else {
-    stopping_ = true;
-  }
-}
-
-v1::Order Engine::Farewell() const {
-  v1::Order order;
-  order.set_run_id(run_id_);
-  order.set_finished(true);
-  order.set_committed_round(committed_);
-  return order;
-}
-
-void Engine::AwaitStragglers() {
-  MutexLock lock(&mu_);
-  const absl::Time until = SteadyNow() + kFarewell;
-  while (!stragglers_.empty() && !stopping_ && SteadyNow() < until) {
-    changed_.WaitWithDeadline(&mu_, absl::Now() + (until - SteadyNow()));
-  }
-  stopping_ = true;
 }
 
 void Engine::Stop() {

@@ -21,6 +21,9 @@ namespace {
 // Observers see a round fill up this often.
 constexpr absl::Duration kReportsTold = absl::Milliseconds(250);
 
+// Longer than a client pauses between attempts to come back.
+constexpr absl::Duration kFarewell = absl::Seconds(5);
+
 // Of what a client says about its failure.
 constexpr size_t kMostReasonBytes = 1024;
 
@@ -108,6 +111,44 @@ void Engine::Leave(SessionId session) {
     changed_.SignalAll();
   }
   NotifyObservers();
+}
+
+void Engine::CloseSessions(bool finished, const absl::Status& status) {
+  EndSessions(finished, status);
+  WakeStreams();
+}
+
+void Engine::EndSessions(bool finished, const absl::Status& status) {
+  MutexLock lock(&mu_);
+  for (const auto& [session, sink] : sinks_) {
+    if (finished) sink->Send(grpc::Slice(), Farewell());
+    sink->Close(status);
+  }
+  finished_ = finished;
+  if (finished) {
+    for (std::string& client : coordinator_->GoneAfter(SteadyNow() - kFarewell)) {
+      stragglers_.insert(std::move(client));
+    }
+  } else {
+    stopping_ = true;
+  }
+}
+
+v1::Order Engine::Farewell() const {
+  v1::Order order;
+  order.set_run_id(run_id_);
+  order.set_finished(true);
+  order.set_committed_round(committed_);
+  return order;
+}
+
+void Engine::AwaitStragglers() {
+  MutexLock lock(&mu_);
+  const absl::Time until = SteadyNow() + kFarewell;
+  while (!stragglers_.empty() && !stopping_ && SteadyNow() < until) {
+    changed_.WaitWithDeadline(&mu_, absl::Now() + (until - SteadyNow()));
+  }
+  stopping_ = true;
 }
 
 absl::StatusOr<grpc::Slice> Engine::FindModel(const std::string& sha256) const {
