@@ -6,7 +6,7 @@
 #include <string>
 
 #include "proto/federation.pb.h"
-#include "server/meter.h"
+#include "records/meter.h"
 
 namespace leeway {
 

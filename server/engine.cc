@@ -13,11 +13,11 @@
 #include "common/digest.h"
 #include "common/failpoint.h"
 #include "common/layout.h"
+#include "common/sampler.h"
 #include "common/status.h"
 #include "common/wire.h"
-#include "server/config.h"
+#include "records/config.h"
 #include "server/measures.h"
-#include "server/sampler.h"
 #include "server/steady_time.h"
 
 namespace leeway {

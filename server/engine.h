@@ -25,11 +25,13 @@
 #include "common/tally.h"
 #include "common/workers.h"
 #include "proto/federation.pb.h"
+#include "proto/record.pb.h"
 #include "proto/run.pb.h"
+#include "records/meter.h"
+#include "records/presence.h"
+#include "records/store.h"
 #include "server/coordinator.h"
-#include "server/meter.h"
 #include "server/script.h"
-#include "server/store.h"
 
 namespace leeway {
 
@@ -52,13 +54,6 @@ class RestingStream {
  public:
   virtual ~RestingStream() = default;
   virtual void OnOrders() = 0;  // never blocks
-};
-
-// A client as the server sees it now.
-struct ClientPresence {
-  std::string id;
-  uint64_t examples = 0;
-  bool connected = false;
 };
 
 class Engine {

@@ -9,6 +9,7 @@
 #include "common/layout.h"
 #include "common/tally.h"
 #include "proto/federation.pb.h"
+#include "proto/record.pb.h"
 #include "proto/run.pb.h"
 
 namespace leeway {

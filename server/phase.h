@@ -11,12 +11,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/model.h"
 #include "common/model_layout.h"
 #include "common/tally.h"
 #include "common/workers.h"
 #include "proto/federation.pb.h"
+#include "proto/record.pb.h"
 #include "proto/run.pb.h"
-#include "server/model.h"
 
 namespace leeway {
 
