@@ -22,6 +22,7 @@
 #include "absl/types/span.h"
 #include "common/model_layout.h"
 #include "common/mutex.h"
+#include "common/sums.h"
 #include "common/tally.h"
 #include "common/workers.h"
 #include "proto/federation.pb.h"
@@ -114,7 +115,7 @@ class Engine {
  private:
   struct OpenTask {  // the open round, as uploads need it
     v1::Task task;
-    TallyShape shape;
+    TaskSums sums;
     ModelPtr base;
     grpc::Slice order;  // common part of its orders, serialized
     grpc::Slice file;   // the base model's bytes

@@ -1,12 +1,9 @@
-// Host: the clients that this process hosts, and the work they do. It computes
-// one client per worker thread, so the number of threads changes nothing but
-// speed. Clients have their data in files or, of the synthetic problem, are made on
-// the fly, and then cost nothing while they are not asked to work. Not thread-safe:
-// one order at a time.
-#ifndef LEEWAY_CLIENT_HOST_H_
-#define LEEWAY_CLIENT_HOST_H_
-
-#include <grpcpp/support/slice.h>
+// BuiltinWorker: computes the models that Leeway contains. It computes one client per
+// thread, so the number of threads changes nothing but speed. Clients have their data in
+// files or, of the synthetic problem, are generated when they are needed, and then cost
+// nothing while they are not asked to work. Not thread-safe: one order at a time.
+#ifndef LEEWAY_CLIENT_BUILTIN_WORKER_H_
+#define LEEWAY_CLIENT_BUILTIN_WORKER_H_
 
 #include <memory>
 #include <optional>
@@ -16,7 +13,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/dataset.h"
+#include "client/local_update.h"
 #include "client/objective.h"
+#include "client/worker.h"
 #include "common/model_layout.h"
 #include "common/synthetic.h"
 #include "common/vectors.h"
@@ -25,13 +24,7 @@
 
 namespace leeway {
 
-// What is sent back: the report of one client, or the exact sum of several.
-struct Outgoing {
-  v1::ReportHeader header;
-  grpc::Slice payload;
-};
-
-struct HostOptions {
+struct BuiltinWorkerOptions {
   // A client's directory each, or FILE/synthetic.json:FIRST-LAST: clients made on the
   // fly, counted from 0.
   std::vector<std::string> data;
@@ -41,23 +34,18 @@ struct HostOptions {
   size_t keep_bytes = size_t{1} << 30;
 };
 
-class Host {
+class BuiltinWorker : public Worker {
  public:
   // Loads every directory, and central test sets; all must have the same schema.
-  static absl::StatusOr<Host> Load(const HostOptions& options);
+  static absl::StatusOr<std::unique_ptr<BuiltinWorker>> Load(const BuiltinWorkerOptions& options);
 
-  // What this process announces: everything but its name.
-  v1::JoinRequest JoinRequest() const;
-  // The name of the client at this place of the join request.
-  std::string ClientId(uint32_t client) const;
-  size_t clients() const { return data_.size() + (made_ ? made_->count : 0); }
+  v1::JoinRequest Hosted() const override;
+  size_t clients() const override { return data_.size() + (made_ ? made_->count : 0); }
+  std::string ClientId(uint32_t client) const override;
   // Builds the objectives for the run's model.
-  absl::Status Prepare(const v1::Welcome& welcome);
-  // The model's parameters, checked against the layout.
-  absl::StatusOr<Parameters> Decode(absl::string_view file) const;
-  // Does an order. A client that fails is left out and named in the header; only
-  // an order that makes no sense is an error.
-  absl::StatusOr<Outgoing> Work(const v1::Order& order, const Parameters& model);
+  absl::Status Prepare(const v1::Welcome& welcome) override;
+  absl::StatusOr<Parameters> Decode(absl::string_view file) const override;
+  void Compute(const v1::Order& order, const Parameters& model, Take take) override;
 
  private:
   struct MadeClients {  // at the places after those with files
@@ -79,7 +67,10 @@ class Host {
   std::vector<size_t> LongestFirst(const v1::Order& order) const;
   uint64_t Examples(uint32_t client) const;
   template <typename T>
-  absl::StatusOr<Outgoing> WorkAs(const v1::Order& order, const Vector<T>& model);
+  void ComputeAs(const v1::Order& order, const Vector<T>& model, Take take);
+  template <typename T>
+  absl::StatusOr<AnyReport> ComputeOne(const v1::Order& order, uint32_t client,
+                                       const LocalTask& task, const Vector<T>& model);
 
   std::unique_ptr<Workers> workers_;
   v1::DataSchema schema_;
@@ -93,4 +84,4 @@ class Host {
 
 }  // namespace leeway
 
-#endif  // LEEWAY_CLIENT_HOST_H_
+#endif  // LEEWAY_CLIENT_BUILTIN_WORKER_H_
