@@ -17,9 +17,9 @@
 
 #include "common/layout.h"
 #include "common/rng.h"
+#include "common/sampler.h"
 #include "common/tally.h"
 #include "server/measures.h"
-#include "server/sampler.h"
 
 namespace leeway {
 namespace {

@@ -15,8 +15,8 @@
 
 #include "client/raw_stream.h"
 #include "common/digest.h"
-#include "common/layout.h"
 #include "common/mutex.h"
+#include "common/sums.h"
 #include "common/wire.h"
 #include "proto/federation.grpc.pb.h"
 
@@ -68,7 +68,8 @@ v1::ReportHeader HeaderFor(const v1::Order& order, const std::string& name,
   header.set_encoding(v1::FLOAT32);
   header.set_weight(1);
   header.set_without_receipt(true);
-  for (size_t i = 0; i < ReportLayout(order.task()).scalars; ++i) header.add_scalars(1);
+  const size_t numbers = TaskSums(order.task(), payload.size() / sizeof(float)).sent_numbers();
+  for (size_t i = 0; i < numbers; ++i) header.add_numbers(1);
   header.set_payload_size(payload.size());
   header.set_payload_hash(Xxh3({reinterpret_cast<const char*>(payload.begin()), payload.size()}));
   return header;
@@ -81,7 +82,8 @@ int Main(const std::string& server, const std::string& name, uint64_t features) 
   const auto channel =
       grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
   v1::JoinRequest request;
-  request.set_protocol_version(kProtocolVersion);
+  request.set_oldest_version(kOldestProtocol);
+  request.set_newest_version(kNewestProtocol);
   request.set_host(name);
   request.set_instance(static_cast<uint64_t>(getpid()));
   request.mutable_schema()->add_feature_shape(features);

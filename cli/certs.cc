@@ -17,8 +17,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/durable_file.h"
 #include "common/status.h"
-#include "server/durable_file.h"
 
 namespace leeway {
 namespace {

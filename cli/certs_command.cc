@@ -8,9 +8,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "cli/certs.h"
-#include "cli/json.h"
 #include "cli/run.h"
 #include "common/status.h"
+#include "records/json.h"
 
 namespace leeway {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "cli/scale.h"
-#include "cli/utf8.h"
+#include "common/utf8.h"
 
 namespace leeway {
 namespace {

@@ -65,11 +65,6 @@ std::vector<std::string> ChartNotes(const Chart& chart);
 // series,x,y,low,high with 17 digits.
 std::string ChartCsv(const Chart& chart);
 
-// A field of a CSV file, quoted if it must be.
-std::string CsvField(const std::string& text);
-// A number with 17 digits; empty if it is not finite.
-std::string CsvNumber(double value);
-
 }  // namespace leeway
 
 #endif  // LEEWAY_CLI_CHART_H_

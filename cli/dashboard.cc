@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_format.h"
 #include "cli/run.h"
-#include "cli/show.h"
 #include "cli/spawn.h"
 #include "dashboard/http.h"
+#include "records/show.h"
 
 namespace leeway {
 namespace {

@@ -4,19 +4,7 @@
 
 #include <string>
 
-#include "cli/json.h"
-#include "cli/verdict.h"
-
 namespace leeway {
-
-// The sentence, a table by H, warnings.
-std::string VerdictText(const Verdict& verdict);
-// The JSON of `leeway drift --json`.
-std::string VerdictJson(const Verdict& verdict);
-// The same object as the writer's next value.
-void WriteVerdict(const Verdict& verdict, JsonWriter& json);
-// The evidence as a table: one row per H and step size.
-std::string EvidenceCsv(const Verdict& verdict);
 
 struct DriftOptions {
   std::string directory;

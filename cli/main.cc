@@ -11,17 +11,17 @@
 #include "cli/certs.h"
 #include "cli/dashboard.h"
 #include "cli/data.h"
-#include "cli/drift.h"
 #include "cli/health.h"
-#include "cli/json.h"
 #include "cli/report.h"
 #include "cli/run.h"
-#include "cli/show.h"
 #include "cli/starter.h"
 #include "cli/verify.h"
 #include "client/import/command.h"
 #include "common/usage.h"
 #include "common/version.h"
+#include "records/json.h"
+#include "records/show.h"
+#include "records/verdict_text.h"
 
 namespace leeway {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cli/show.h"
+#include "records/show.h"
 
 namespace leeway {
 namespace {

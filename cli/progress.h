@@ -19,6 +19,7 @@
 #include "common/mutex.h"
 #include "proto/federation.grpc.pb.h"
 #include "proto/federation.pb.h"
+#include "proto/record.pb.h"
 #include "proto/run.pb.h"
 
 namespace leeway {

@@ -7,10 +7,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cli/drift.h"
 #include "cli/run.h"
+#include "common/durable_file.h"
 #include "common/status.h"
-#include "server/durable_file.h"
+#include "records/verdict_text.h"
 
 namespace leeway {
 namespace {

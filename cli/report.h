@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "cli/chart.h"
-#include "cli/show.h"
-#include "cli/theory.h"
-#include "cli/verdict.h"
+#include "records/show.h"
+#include "records/theory.h"
+#include "records/verdict.h"
 
 namespace leeway {
 

@@ -9,7 +9,7 @@
 #include "cli/report.h"
 #include "cli/report_style.h"
 #include "cli/scale.h"
-#include "cli/utf8.h"
+#include "common/utf8.h"
 #include "common/version.h"
 
 namespace leeway {

@@ -20,15 +20,15 @@
 #include "absl/time/clock.h"
 #include "cli/certs.h"
 #include "cli/progress.h"
-#include "cli/show.h"
 #include "cli/spawn.h"
 #include "cli/starter.h"
-#include "cli/verdict.h"
 #include "common/credentials.h"
 #include "common/model_layout.h"
 #include "common/status.h"
 #include "common/synthetic.h"
-#include "server/config.h"
+#include "records/config.h"
+#include "records/show.h"
+#include "records/verdict.h"
 
 namespace leeway {
 namespace {

@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/credentials.h"
 #include "common/digest.h"
+#include "common/sampler.h"
 #include "common/status.h"
-#include "server/sampler.h"
-#include "server/store.h"
+#include "records/store.h"
 
 namespace leeway {
 namespace {

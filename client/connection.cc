@@ -32,8 +32,8 @@ constexpr absl::Duration kShortWork = absl::Milliseconds(20);
 
 class Member {
  public:
-  Member(Host& host, const ConnectionOptions& options)
-      : host_(host), options_(options), channel_(MakeChannel(options)) {
+  Member(Worker& worker, const ConnectionOptions& options)
+      : worker_(worker), options_(options), channel_(MakeChannel(options)) {
     std::random_device random;
     instance_ = (uint64_t{random()} << 32) | random();
   }
@@ -101,12 +101,14 @@ class Member {
     CallQueue queue;
     RawStream join(channel_, kJoinMethod, queue);
     std::unique_ptr<RawStream> submit;
-    v1::JoinRequest request = host_.JoinRequest();
+    v1::JoinRequest request = worker_.Hosted();
+    request.set_oldest_version(kOldestProtocol);
+    request.set_newest_version(kNewestProtocol);
     request.set_host(options_.name);
     request.set_instance(instance_);
     if (request.ByteSizeLong() > kMaxMessageBytes) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "this process hosts ", host_.clients(), " clients, whose names take more than ",
+          "this process hosts ", worker_.clients(), " clients, whose names take more than ",
           kMaxMessageBytes, " bytes; share them among several processes"));
     }
     const grpc::Slice slice(request.SerializeAsString());
@@ -189,7 +191,8 @@ class Member {
     run_id_.clear();
     model_sha256_.clear();
     last_ = {};
-    LEEWAY_RETURN_IF_ERROR(host_.Prepare(order.welcome()));
+    seed_ = order.welcome().seed();
+    LEEWAY_RETURN_IF_ERROR(worker_.Prepare(order.welcome()));
     run_id_ = order.run_id();
     return absl::OkStatus();
   }
@@ -200,7 +203,7 @@ class Member {
       if (absl::IsNotFound(fetched)) return absl::OkStatus();  // the round has moved on
       LEEWAY_RETURN_IF_ERROR(fetched);
       Failpoint("client.before_work");
-      LEEWAY_ASSIGN_OR_RETURN(last_, host_.Work(order, model_));
+      LEEWAY_ASSIGN_OR_RETURN(last_, AnswerOrder(worker_, order, model_, seed_));
       Failpoint("client.after_work");
       last_.header.set_without_receipt(true);
       resent_ = 0;
@@ -221,7 +224,7 @@ class Member {
     for (const v1::ClientFailure& failure : last.failures()) done.insert(failure.client());
     std::set<std::string> asked;
     for (const uint32_t client : order.clients()) {
-      if (client < host_.clients()) asked.insert(host_.ClientId(client));
+      if (client < worker_.clients()) asked.insert(worker_.ClientId(client));
     }
     return done == asked;
   }
@@ -251,7 +254,7 @@ class Member {
       }
       LEEWAY_RETURN_IF_ERROR(Transfer(ref, file));
     }
-    LEEWAY_ASSIGN_OR_RETURN(model_, host_.Decode(file));
+    LEEWAY_ASSIGN_OR_RETURN(model_, worker_.Decode(file));
     model_sha256_ = ref.sha256();
     return absl::OkStatus();
   }
@@ -289,15 +292,16 @@ class Member {
     return status.ok() ? absl::UnavailableError("the transfer ended early") : status;
   }
 
-  Host& host_;
+  Worker& worker_;
   const ConnectionOptions& options_;
   const std::shared_ptr<grpc::Channel> channel_;
   uint64_t instance_ = 0;
   bool joined_ = false;
-  std::string run_id_;  // of the run that host_ is prepared for
+  std::string run_id_;  // of the run that worker_ is prepared for
+  uint64_t seed_ = 0;
   std::string model_sha256_;
   Parameters model_;
-  Outgoing last_;  // kept until a newer one: a restarted server gets it again
+  Answer last_;  // kept until a newer one: a restarted server gets it again
   int resent_ = 0;
   uint64_t carried_ = 0;  // reports sent on the open stream
   bool busy_ = false;     // the last order took so long that newer ones may have come,
@@ -306,8 +310,8 @@ class Member {
 
 }  // namespace
 
-absl::Status TakePart(Host& host, const ConnectionOptions& options) {
-  return Member(host, options).Run();
+absl::Status TakePart(Worker& worker, const ConnectionOptions& options) {
+  return Member(worker, options).Run();
 }
 
 }  // namespace leeway

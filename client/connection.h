@@ -10,7 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "client/host.h"
+#include "client/answer.h"
+#include "client/worker.h"
 
 namespace leeway {
 
@@ -23,7 +24,7 @@ struct ConnectionOptions {
 
 // Blocks until the run is over (OK) or cannot go on for this process: refused by
 // the server, or the server out of reach for longer than give_up.
-absl::Status TakePart(Host& host, const ConnectionOptions& options);
+absl::Status TakePart(Worker& worker, const ConnectionOptions& options);
 
 }  // namespace leeway
 

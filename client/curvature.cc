@@ -30,20 +30,12 @@ absl::StatusOr<double> DistanceToReference(Objective<double>& objective, const v
   return values.cwiseAbs().maxCoeff();
 }
 
-absl::StatusOr<double> QuantityOf(Objective<double>& objective, const v1::Task& task,
-                                  const Vector<double>& w) {
-  switch (task.count()) {
-    case v1::CLIENT_SMOOTHNESS:
-      if (const std::optional<double> bound = objective.SmoothnessEverywhere()) return *bound;
-      return SpectrumOf(objective, w).largest;
-    case v1::CLIENT_CONVEXITY:
-      return SpectrumOf(objective, w).smallest;
-    case v1::HESSIAN_DISTANCE:
-      return DistanceToReference(objective, task, w);
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("task.count ", static_cast<int>(task.count()), " is unknown"));
-  }
+absl::StatusOr<double> QuantityOf(absl::string_view name, Objective<double>& objective,
+                                  const v1::Task& task, const Vector<double>& w) {
+  if (name == kHessianDistanceAbove) return DistanceToReference(objective, task, w);
+  if (name == kConvexityAbove) return SpectrumOf(objective, w).smallest;
+  if (const std::optional<double> bound = objective.SmoothnessEverywhere()) return *bound;
+  return SpectrumOf(objective, w).largest;
 }
 
 }  // namespace
@@ -77,20 +69,30 @@ Spectrum SpectrumOf(Objective<double>& objective, const Vector<double>& w) {
 }
 
 absl::Status ReportCurvature(Objective<double>& objective, const v1::Task& task,
-                             const ReportLayout& layout, const Vector<double>& w,
-                             absl::Span<double> vectors, absl::Span<double> scalars) {
-  if (task.hessian()) {
-    const Eigen::MatrixXd scaled = task.rule().step_size() * Hessian(objective, w);
+                             const TaskSums& sums, const Vector<double>& w,
+                             absl::Span<double> vectors, absl::Span<double> numbers) {
+  if (const int place = sums.vector(kHessian); place != TaskSums::kNone) {
+    const Eigen::MatrixXd hessian = Hessian(objective, w);
     const auto n = static_cast<size_t>(w.size());
-    std::memcpy(vectors.data() + layout.vectors * n, scaled.data(), n * n * sizeof(double));
+    std::memcpy(vectors.data() + static_cast<size_t>(place) * n, hessian.data(),
+                n * n * sizeof(double));
   }
-  if (task.count() != v1::QUANTITY_UNSPECIFIED) {
-    LEEWAY_ASSIGN_OR_RETURN(const double quantity, QuantityOf(objective, task, w));
-    for (int j = 0; j < task.thresholds_size(); ++j) {
-      scalars[static_cast<size_t>(layout.first_count + j)] = quantity > task.thresholds(j) ? 1 : 0;
-    }
+  for (const char* name : {kSmoothnessAbove, kConvexityAbove, kHessianDistanceAbove}) {
+    if (sums.number(name) == TaskSums::kNone) continue;
+    LEEWAY_ASSIGN_OR_RETURN(const double quantity, QuantityOf(name, objective, task, w));
+    CountAbove(task, name, quantity, sums, numbers);
   }
   return absl::OkStatus();
+}
+
+void CountAbove(const v1::Task& task, absl::string_view name, double quantity, const TaskSums& sums,
+                absl::Span<double> numbers) {
+  if (sums.number(name) == TaskSums::kNone) return;
+  size_t place = 0;  // among the numbers
+  for (const v1::Sum& sum : task.sums()) {
+    if (sum.name() == name) numbers[place] = quantity > sum.threshold() ? 1 : 0;
+    if (sum.shape() == v1::NUMBER) ++place;
+  }
 }
 
 }  // namespace leeway

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "client/objective.h"
-#include "common/layout.h"
+#include "common/sums.h"
 #include "common/vectors.h"
 #include "proto/federation.pb.h"
 
@@ -32,11 +32,15 @@ struct Spectrum {
 inline constexpr Eigen::Index kExactDimension = 256;
 Spectrum SpectrumOf(Objective<double>& objective, const Vector<double>& w);
 
-// Fills the parts of a report that task.hessian and task.count ask for.
-// `vectors` and `scalars` are the report's, laid out by `layout`.
+// Fills in the Hessian and the counts by spectrum of a report, as far as the task asks
+// for them. `vectors` and `numbers` are the report's.
 absl::Status ReportCurvature(Objective<double>& objective, const v1::Task& task,
-                             const ReportLayout& layout, const Vector<double>& w,
-                             absl::Span<double> vectors, absl::Span<double> scalars);
+                             const TaskSums& sums, const Vector<double>& w,
+                             absl::Span<double> vectors, absl::Span<double> numbers);
+
+// Fills in the counts of that name: 1 where `quantity` is above the threshold, else 0.
+void CountAbove(const v1::Task& task, absl::string_view name, double quantity, const TaskSums& sums,
+                absl::Span<double> numbers);
 
 }  // namespace leeway
 

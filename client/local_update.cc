@@ -33,15 +33,16 @@ absl::StatusOr<uint64_t> StepsOf(const v1::LocalRule& rule, uint64_t examples, u
 }
 
 // A single 0 stands for the last step; otherwise strictly increasing.
-absl::StatusOr<std::vector<uint64_t>> DriftAt(const v1::Task& task, uint64_t steps) {
-  std::vector<uint64_t> at(task.drift_steps().begin(), task.drift_steps().end());
+absl::StatusOr<std::vector<uint64_t>> DriftAt(const LocalTask& task, uint64_t steps) {
+  std::vector<uint64_t> at;
+  for (const LocalTask::DriftSum& drift : task.drifts) at.push_back(drift.steps);
   if (at.size() == 1 && at[0] == 0) at[0] = steps;
   uint64_t before = 0;
   for (uint64_t h : at) {
     if (h <= before || h > steps) {
       return absl::InvalidArgumentError(
-          absl::StrCat("task.drift_steps is {", absl::StrJoin(task.drift_steps(), ", "),
-                       "}: give increasing numbers from 1 to the ", steps,
+          absl::StrCat("task.sums asks for drift after {", absl::StrJoin(at, ", "),
+                       "} steps: give increasing numbers from 1 to the ", steps,
                        " steps of this client, or a single 0"));
     }
     before = h;
@@ -49,17 +50,17 @@ absl::StatusOr<std::vector<uint64_t>> DriftAt(const v1::Task& task, uint64_t ste
   return at;
 }
 
-absl::StatusOr<Plan> MakePlan(const v1::Task& task, uint64_t examples) {
-  const v1::LocalRule& rule = task.rule();
-  const bool moves = task.displacement() || task.drift_steps_size() > 0;
+absl::StatusOr<Plan> MakePlan(const LocalTask& task, uint64_t examples) {
+  const v1::LocalRule& rule = task.task().rule();
+  const bool moves = task.displacement != TaskSums::kNone || !task.drifts.empty();
   const double step_size = rule.step_size();
-  if ((moves || task.full_step()) && !(std::isfinite(step_size) && step_size > 0)) {
+  if (moves && !(std::isfinite(step_size) && step_size > 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("rule.step_size is ", step_size, ": give a positive number"));
   }
   Plan plan;
   // A batch of everything is the full batch: no need to shuffle and gather it,
-  // and its first step is then exactly full_step.
+  // and the drift after its first step is then exactly 0.
   plan.full_batch = rule.batch_size() == 0 || rule.batch_size() >= examples;
   plan.batch_size = plan.full_batch ? examples : rule.batch_size();
   if (!moves) return plan;
@@ -69,7 +70,7 @@ absl::StatusOr<Plan> MakePlan(const v1::Task& task, uint64_t examples) {
         "rule.steps and rule.epochs are 0: give one of them to move at all");
   }
   LEEWAY_ASSIGN_OR_RETURN(plan.drift_at, DriftAt(task, plan.rule_steps));
-  plan.steps = task.displacement() ? plan.rule_steps : plan.drift_at.back();
+  plan.steps = task.displacement != TaskSums::kNone ? plan.rule_steps : plan.drift_at.back();
   return plan;
 }
 
@@ -110,42 +111,43 @@ bool Finite(const Values& x) {
 template <typename T>
 class Trajectory {
  public:
-  Trajectory(Objective<T>& objective, const v1::Task& task, const Plan& plan,
+  Trajectory(Objective<T>& objective, const LocalTask& task, const Plan& plan,
              ConstVectorRef<T> start, Rng rng)
       : objective_(objective),
-        task_(task),
-        layout_(task),
+        local_task_(task),
+        task_(task.task()),
         plan_(plan),
-        step_size_(static_cast<T>(task.rule().step_size())),
+        step_size_(static_cast<T>(task_.rule().step_size())),
         start_(start),
         first_{plan.full_batch, Batches(plan, objective.examples(), rng), {}} {
-    if (layout_.first_variance < 0 || plan.full_batch) return;
-    others_.reserve(task.repeats());
+    if (!task.repeats || plan.full_batch) return;
+    others_.reserve(task_.repeats());
     others_.push_back({true, Batches(plan, 0, rng), {}});
-    for (uint32_t r = 1; r < task.repeats(); ++r) {
+    for (uint32_t r = 1; r < task_.repeats(); ++r) {
       const Rng own(rng.Next64(), r, 0, Purpose::kBatchOrder);
       others_.push_back({false, Batches(plan, objective.examples(), own), {}});
     }
   }
 
   absl::StatusOr<ClientReport<T>> Run() {
+    const TaskSums& sums = local_task_.sums();
     report_.weight = task_.weighting() == v1::EXAMPLES ? objective_.examples() : 1;
-    report_.scalars.resize(layout_.scalars);
-    const auto dimension = static_cast<size_t>(start_.size());
-    report_.vectors.resize(layout_.Shape(task_, dimension).vectors * dimension);
+    report_.numbers.resize(sums.numbers());
+    report_.vectors.resize(sums.vectors() * static_cast<size_t>(start_.size()));
     if (!Finite(start_)) {
       return absl::InvalidArgumentError(
           "the model to start from is not finite: restart from an earlier one with a lower "
           "step_size");
     }
-    if (layout_.loss >= 0) {
+    if (local_task_.loss != TaskSums::kNone) {
       Start();
       LEEWAY_RETURN_IF_ERROR(Move());
     }
-    if (task_.evaluate()) Test();
+    if (local_task_.test_examples != TaskSums::kNone) Test();
     LEEWAY_RETURN_IF_ERROR(Curvature());
-    for (double scalar : report_.scalars) {
-      if (!std::isfinite(scalar)) return NotFinite("a reported sum", 0);
+    sums.Derive<T>(report_.weight, report_.vectors, absl::MakeSpan(report_.numbers));
+    for (size_t i = 0; i < report_.numbers.size(); ++i) {
+      if (!std::isfinite(report_.numbers[i])) return NotFinite(sums.shape().numbers[i].name, 0);
     }
     return std::move(report_);
   }
@@ -159,12 +161,10 @@ class Trajectory {
   };
 
   absl::Status Curvature() {
-    if (!task_.hessian() && (task_.count() == v1::QUANTITY_UNSPECIFIED || CountsTest())) {
-      return absl::OkStatus();
-    }
+    if (!local_task_.curvature) return absl::OkStatus();
     if constexpr (std::is_same_v<T, double>) {
-      return ReportCurvature(objective_, task_, layout_, start_, absl::MakeSpan(report_.vectors),
-                             absl::MakeSpan(report_.scalars));
+      return ReportCurvature(objective_, task_, local_task_.sums(), start_,
+                             absl::MakeSpan(report_.vectors), absl::MakeSpan(report_.numbers));
     }
     return absl::UnimplementedError("curvature is measured for convex models only");
   }
@@ -173,21 +173,12 @@ class Trajectory {
   // at the start.
   void Start() {
     gradient_.resize(start_.size());
-    const bool needed =
-        layout_.full_step >= 0 || layout_.first_drift >= 0 || plan_.full_batch || !others_.empty();
-    const double loss =
+    const bool needed = local_task_.gradient != TaskSums::kNone || !local_task_.drifts.empty() ||
+                        plan_.full_batch || !others_.empty();
+    Number(local_task_.loss) =
         needed ? objective_.Evaluate(start_, {}, gradient_) : objective_.Loss(start_, gradient_);
-    Scalar(layout_.loss) = loss;
-    Scalar(layout_.loss_squared) = loss * loss;
-    if (layout_.first_weighted_loss >= 0) {
-      double power = Weight();
-      for (int k = 0; k < 3; ++k, power *= loss) Scalar(layout_.first_weighted_loss + k) = power;
-    }
     if (needed) full_step_ = step_size_ * gradient_;
-    if (layout_.full_step >= 0) {
-      Scalar(layout_.gradient_squared) = gradient_.template cast<double>().squaredNorm();
-      Report(layout_.full_step) = full_step_;
-    }
+    if (local_task_.gradient != TaskSums::kNone) Report(local_task_.gradient) = gradient_;
   }
 
   absl::Status Move() {
@@ -202,7 +193,7 @@ class Trajectory {
         Spread(drift++, h);
       }
     }
-    if (layout_.displacement >= 0) Report(layout_.displacement) = first_.u;
+    if (local_task_.displacement != TaskSums::kNone) Report(local_task_.displacement) = first_.u;
     return absl::OkStatus();
   }
 
@@ -229,18 +220,10 @@ class Trajectory {
     return finite;
   }
 
-  // step_size * B_c^h = full_step - u^h/h, and |B_c^h|^2 of that very vector, so
-  // that Jensen's inequality holds between the reported sums.
+  // B_c^h = (step_size * gradient - u^h/h) / step_size.
   void Drift(size_t k, uint64_t h) {
-    local_ = full_step_ - first_.u / static_cast<T>(h);
-    const int at = static_cast<int>(k);
-    Report(layout_.first_drift + at) = local_;
-    const double step_size = task_.rule().step_size();
-    const double squared = local_.template cast<double>().squaredNorm() / (step_size * step_size);
-    Scalar(layout_.first_drift_squared + at) = squared;
-    if (layout_.first_weighted_drift_squared >= 0) {
-      Scalar(layout_.first_weighted_drift_squared + at) = Weight() * squared;
-    }
+    local_ = (full_step_ - first_.u / static_cast<T>(h)) / step_size_;
+    Report(local_task_.drifts[k].vector) = local_;
   }
 
   // delta_c = (w_GD - E w) / (step_size h) and the variance of the pseudo-gradient,
@@ -259,33 +242,27 @@ class Trajectory {
     for (size_t r = 1; r < others_.size(); ++r) squares += (ahead(others_[r]) - mean).squaredNorm();
     const double variance = squares / (paths - 1);
     const double length = task_.rule().step_size() * static_cast<double>(h);
-    const int at = static_cast<int>(k);
-    Scalar(layout_.first_iterate_bias + at) =
-        (mean.squaredNorm() - variance / paths) / (length * length);
-    Scalar(layout_.first_variance + at) = Weight() * variance / (length * length);
+    const LocalTask::DriftSum& sum = local_task_.drifts[k];
+    Number(sum.iterate_bias_squared) = (mean.squaredNorm() - variance / paths) / (length * length);
+    Number(sum.pseudo_gradient_variance) =
+        static_cast<double>(report_.weight) * variance / (length * length);
   }
 
   void Test() {
+    const TaskSums& sums = local_task_.sums();
     const TestResult result = objective_.Test(start_);
-    Scalar(layout_.test_examples) = static_cast<double>(result.examples);
-    Scalar(layout_.test_loss) = result.loss_sum;
-    Scalar(layout_.correct) = static_cast<double>(result.correct);
-    if (!CountsTest() || result.examples == 0) return;  // no test part: above no threshold
-    const double sum = task_.count() == v1::CLIENT_ACCURACY ? static_cast<double>(result.correct)
-                                                            : result.loss_sum;
-    const double quantity = sum / static_cast<double>(result.examples);
-    for (int j = 0; j < task_.thresholds_size(); ++j) {
-      Scalar(layout_.first_count + j) = quantity > task_.thresholds(j) ? 1 : 0;
-    }
+    const auto examples = static_cast<double>(result.examples);
+    Number(local_task_.test_examples) = examples;
+    Number(sums.number(kTestLoss)) = result.loss_sum;
+    Number(sums.number(kTestCorrect)) = static_cast<double>(result.correct);
+    if (result.examples == 0) return;  // no test part: above no threshold
+    CountAbove(task_, kAccuracyAbove, static_cast<double>(result.correct) / examples, sums,
+               absl::MakeSpan(report_.numbers));
+    CountAbove(task_, kTestLossAbove, result.loss_sum / examples, sums,
+               absl::MakeSpan(report_.numbers));
   }
 
-  // Counts by what the client answers on its test part.
-  bool CountsTest() const {
-    return task_.count() == v1::CLIENT_ACCURACY || task_.count() == v1::CLIENT_TEST_LOSS;
-  }
-
-  double Weight() const { return static_cast<double>(report_.weight); }
-  double& Scalar(int index) { return report_.scalars[static_cast<size_t>(index)]; }
+  double& Number(int index) { return report_.numbers[static_cast<size_t>(index)]; }
 
   Eigen::Map<Vector<T>> Report(int index) {
     return {report_.vectors.data() + index * start_.size(), start_.size()};
@@ -298,8 +275,8 @@ class Trajectory {
   }
 
   Objective<T>& objective_;
+  const LocalTask& local_task_;
   const v1::Task& task_;
-  const ReportLayout layout_;
   const Plan& plan_;
   const T step_size_;
   // A copy in Eigen's own, aligned storage: where vector instructions start,
@@ -316,16 +293,32 @@ class Trajectory {
 
 }  // namespace
 
+LocalTask::LocalTask(const v1::Task& task, size_t dimension) : task_(task), sums_(task, dimension) {
+  loss = sums_.number(kLoss);
+  gradient = sums_.vector(kGradient);
+  displacement = sums_.vector(kDisplacement);
+  test_examples = sums_.number(kTestExamples);
+  for (const uint32_t steps : sums_.StepsOf(kDrift)) {
+    drifts.push_back({steps, sums_.vector(kDrift, steps), sums_.number(kIterateBiasSquared, steps),
+                      sums_.number(kPseudoGradientVariance, steps)});
+    repeats = repeats || drifts.back().pseudo_gradient_variance != TaskSums::kNone;
+  }
+  curvature = sums_.vector(kHessian) != TaskSums::kNone;
+  for (const char* name : {kSmoothnessAbove, kConvexityAbove, kHessianDistanceAbove}) {
+    curvature = curvature || sums_.number(name) != TaskSums::kNone;
+  }
+}
+
 template <typename T>
-absl::StatusOr<ClientReport<T>> RunTask(Objective<T>& objective, const v1::Task& task,
+absl::StatusOr<ClientReport<T>> RunTask(Objective<T>& objective, const LocalTask& task,
                                         ConstVectorRef<T> start, Rng rng) {
   LEEWAY_ASSIGN_OR_RETURN(const Plan plan, MakePlan(task, objective.examples()));
   return Trajectory<T>(objective, task, plan, start, rng).Run();
 }
 
-template absl::StatusOr<ClientReport<float>> RunTask<float>(Objective<float>&, const v1::Task&,
+template absl::StatusOr<ClientReport<float>> RunTask<float>(Objective<float>&, const LocalTask&,
                                                             ConstVectorRef<float>, Rng);
-template absl::StatusOr<ClientReport<double>> RunTask<double>(Objective<double>&, const v1::Task&,
+template absl::StatusOr<ClientReport<double>> RunTask<double>(Objective<double>&, const LocalTask&,
                                                               ConstVectorRef<double>, Rng);
 
 }  // namespace leeway

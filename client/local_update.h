@@ -7,35 +7,56 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/client_report.h"
 #include "client/objective.h"
-#include "common/layout.h"
 #include "common/rng.h"
+#include "common/sums.h"
 #include "common/vectors.h"
 #include "proto/federation.pb.h"
 
 namespace leeway {
 
-// One client's answer to a task, laid out by ReportLayout. The vectors are in
-// the model's own precision: what is added to a tally is the same whether it
-// was sent as it is or summed in this process first.
-template <typename T>
-struct ClientReport {
-  uint64_t weight = 1;
-  std::vector<double> scalars;
-  std::vector<T> vectors;  // layout.vectors * dimension
+// What a task asks for, worked out once for all clients of an order.
+class LocalTask {
+ public:
+  LocalTask(const v1::Task& task, size_t dimension);
+
+  const v1::Task& task() const { return task_; }
+  const TaskSums& sums() const { return sums_; }
+  // Nothing of the training part is in the answer.
+  bool only_tests() const { return loss == TaskSums::kNone && sums_.vectors() == 0 && !curvature; }
+
+  // Places of sums that a trajectory fills; kNone where they are not asked for.
+  int loss, gradient, displacement, test_examples;
+  struct DriftSum {
+    uint32_t steps;  // as the task says: 0 is after the last
+    int vector, iterate_bias_squared, pseudo_gradient_variance;
+  };
+  std::vector<DriftSum> drifts;
+  bool repeats = false;    // stochastic paths beside the first are needed
+  bool curvature = false;  // Hessians or counts by spectrum
+
+ private:
+  const v1::Task& task_;  // outlives this
+  TaskSums sums_;
 };
 
 // Takes the local steps of `task` from `start`. Displacements u = w - w^(h) are
-// accumulated themselves (u += step_size * gradient at w - u), so u^(1) is
-// exactly full_step for full-batch steps. Batches: every pass is a fresh
+// accumulated themselves (u += step_size * gradient at w - u), so that the drift after
+// one full-batch step is exactly 0. Batches: every pass is a fresh
 // permutation drawn from `rng`, cut into batch_size pieces, the last may be
 // smaller. With repeats R > 1 (and batches), R - 1 further paths with streams of
 // their own and one of full-batch steps go along, for the iterate bias and the
 // variance; vectors are of the first path. Fails with InvalidArgument if a non-finite value
 // appears, naming the step and the remedy (lower step_size).
 template <typename T>
-absl::StatusOr<ClientReport<T>> RunTask(Objective<T>& objective, const v1::Task& task,
+absl::StatusOr<ClientReport<T>> RunTask(Objective<T>& objective, const LocalTask& task,
                                         ConstVectorRef<T> start, Rng rng);
+template <typename T>
+absl::StatusOr<ClientReport<T>> RunTask(Objective<T>& objective, const v1::Task& task,
+                                        ConstVectorRef<T> start, Rng rng) {
+  return RunTask<T>(objective, LocalTask(task, static_cast<size_t>(start.size())), start, rng);
+}
 
 }  // namespace leeway
 

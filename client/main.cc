@@ -13,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/builtin_worker.h"
 #include "client/connection.h"
-#include "client/host.h"
 #include "common/credentials.h"
 #include "common/mutex.h"
 #include "common/process.h"
@@ -33,7 +33,7 @@ constexpr char kBuild[] = "";
 struct Flags {
   std::string server;
   std::string name;
-  HostOptions host;
+  BuiltinWorkerOptions worker;
   size_t threads = 0;
   size_t keep_mb = 1024;
   double give_up_seconds = 60;
@@ -46,11 +46,11 @@ void Declare(CLI::App& app, Flags& flags) {
   app.set_version_flag("--version", absl::StrCat("leeway-client ", kVersion, kBuild));
   app.add_option("--server", flags.server, "The server's address, host:port or unix:path")
       ->required();
-  app.add_option("data", flags.host.data,
+  app.add_option("data", flags.worker.data,
                  "Data directories, one per client: train_x.npy, train_y.npy and, if there is a "
                  "test part, test_x.npy, test_y.npy. A client's name is its directory's. Or "
                  "DIR/synthetic.json:FIRST-LAST: clients of a synthetic problem, made on the fly");
-  app.add_option("--evaluator", flags.host.evaluators,
+  app.add_option("--evaluator", flags.worker.evaluators,
                  "Directory of a central test set, test_x.npy and test_y.npy: it evaluates and is "
                  "never asked to train. Join it before the clients: a run starts with the last "
                  "client it waits for")
@@ -124,17 +124,17 @@ int Main(int argc, char** argv) {
   OnTermination(flags.exit_with_stdin, [] { _exit(130); });  // a client has nothing to save
   const auto credentials = ChannelCredentials(flags.tls, flags.server, flags.insecure_anywhere);
   if (!credentials.ok()) return Fail(2, credentials.status());
-  flags.host.threads =
+  flags.worker.threads =
       flags.threads > 0 ? flags.threads : std::max(1u, std::thread::hardware_concurrency());
-  flags.host.keep_bytes = flags.keep_mb << 20;
-  absl::StatusOr<Host> host = Host::Load(flags.host);
-  if (!host.ok()) return Fail(2, host.status());
+  flags.worker.keep_bytes = flags.keep_mb << 20;
+  absl::StatusOr<std::unique_ptr<BuiltinWorker>> worker = BuiltinWorker::Load(flags.worker);
+  if (!worker.ok()) return Fail(2, worker.status());
   ConnectionOptions options;
   options.server = flags.server;
   options.credentials = *credentials;
   options.name = flags.name.empty() ? absl::StrCat("pid ", getpid()) : flags.name;
   options.give_up = absl::Seconds(flags.give_up_seconds);
-  const absl::Status outcome = TakePart(*host, options);
+  const absl::Status outcome = TakePart(**worker, options);
   return outcome.ok() ? 0 : Fail(1, outcome);
 }
 

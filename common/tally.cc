@@ -15,12 +15,16 @@
 #include "absl/strings/str_cat.h"
 #include "common/huge_pages.h"
 #include "common/reason.h"
+#include "common/status.h"
 
 namespace leeway {
 namespace {
 
 constexpr size_t kLimbs = TallyShape::kLimbs;
 using Limbs = std::array<int64_t, kLimbs>;
+
+// What rounding can add to a sum of numbers, relatively.
+constexpr double kRoundingSlack = 1e-9;
 
 // The unit of limb k: 2^(32k - 128).
 double LimbUnit(size_t k) { return std::ldexp(1.0, 32 * static_cast<int>(k) - 128); }
@@ -184,11 +188,10 @@ uint64_t FoldBlock(const T* x, size_t n, double scale, T limit, bool negate, int
 }
 
 template <typename T>
-absl::Status DescribeBadValue(const T* x, size_t n, T limit, size_t dimension) {
+absl::Status DescribeBadValue(const T* x, size_t n, T limit, const std::string& name) {
   for (size_t i = 0; i < n; ++i) {
     if (std::abs(x[i]) <= limit) continue;
-    const std::string where =
-        absl::StrCat("vector ", i / dimension, ", coordinate ", i % dimension);
+    const std::string where = absl::StrCat(name, ", coordinate ", i);
     if (std::isnan(x[i])) {
       return WithReason(absl::InvalidArgumentError(absl::StrCat(
                             where, " is NaN; lower the step size or check the client's data")),
@@ -200,19 +203,38 @@ absl::Status DescribeBadValue(const T* x, size_t n, T limit, size_t dimension) {
                         "infinite");
     }
     return WithReason(
-        absl::OutOfRangeError(absl::StrCat(where, " is ", x[i], ", beyond max_update ", limit,
+        absl::OutOfRangeError(absl::StrCat(where, " is ", x[i], ", beyond the limit ", limit,
                                            "; lower the step size or raise max_update")),
         "beyond_max_update");
   }
   return absl::InternalError("no bad value found");
 }
 
+absl::Status OutsideRange(const NumberSum& sum, double value) {
+  if (!std::isfinite(value)) {
+    return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                          sum.name, " is ", value,
+                          ", not a finite number; lower the step size, or scale the client's data "
+                          "(targets first)")),
+                      "not_finite");
+  }
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrCat(sum.name, " is ", value, "; expected ", sum.smallest,
+                                              " to ", sum.largest, " from each client")),
+      "number_range");
+}
+
 }  // namespace
 
-int FractionBits(double max_update, uint64_t total_weight) {
-  const double bound = max_update * static_cast<double>(std::max<uint64_t>(total_weight, 1));
+int FractionBits(double largest, uint64_t total_weight) {
+  const double bound = largest * static_cast<double>(std::max<uint64_t>(total_weight, 1));
   // 2^exponent > bound, so bound * 2^(62 - exponent) < 2^62.
   return 62 - (std::ilogb(bound) + 1);
+}
+
+double NumberIn(absl::Span<const int64_t> flat, const TallyShape& shape, size_t group,
+                size_t index) {
+  return FromLimbs(flat.data() + group * shape.group_size() + 2 + kLimbs * index);
 }
 
 void Tally::Reset(const TallyShape& shape, Workers* workers) {
@@ -226,7 +248,7 @@ void Tally::Reset(const TallyShape& shape, Workers* workers) {
 }
 
 template <typename T>
-absl::Status Tally::Add(size_t group, uint64_t weight, absl::Span<const double> scalars,
+absl::Status Tally::Add(size_t group, uint64_t weight, absl::Span<const double> numbers,
                         absl::Span<const T> vectors, Workers* workers) {
   if (group >= shape_.groups) {
     return absl::InvalidArgumentError(
@@ -235,43 +257,54 @@ absl::Status Tally::Add(size_t group, uint64_t weight, absl::Span<const double> 
   if (weight < 1 || weight > (uint64_t{1} << 40)) {
     return absl::InvalidArgumentError(absl::StrCat("weight ", weight, " is not in 1 .. 2^40"));
   }
-  if (scalars.size() != shape_.scalars) {
-    return absl::InvalidArgumentError(absl::StrCat("report has ", scalars.size(),
-                                                   " scalars, the task asks for ", shape_.scalars));
+  if (numbers.size() != shape_.numbers.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "report has ", numbers.size(), " numbers, the task asks for ", shape_.numbers.size()));
   }
-  if (vectors.size() != shape_.vectors * shape_.dimension) {
+  if (vectors.size() != shape_.vectors.size() * shape_.dimension) {
     return absl::InvalidArgumentError(absl::StrCat("report has ", vectors.size(),
                                                    " vector values, the task asks for ",
-                                                   shape_.vectors, " x ", shape_.dimension));
+                                                   shape_.vectors.size(), " x ", shape_.dimension));
   }
-  for (size_t i = 0; i < scalars.size(); ++i) {
-    if (!std::isfinite(scalars[i]) || !FitsLimbs(scalars[i] * static_cast<double>(weight))) {
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const NumberSum& sum = shape_.numbers[i];
+    if (!(sum.smallest <= numbers[i] && numbers[i] <= sum.largest)) {
+      return OutsideRange(sum, numbers[i]);
+    }
+    if (!FitsLimbs(numbers[i] * static_cast<double>(weight))) {
       return absl::InvalidArgumentError(
-          absl::StrCat("scalar ", i, " is ", scalars[i],
-                       ", times its weight not a finite number below 2^126; scale the client's "
-                       "data (targets first)"));
+          absl::StrCat(sum.name, " is ", numbers[i],
+                       ", times its weight not a finite number below 2^126; lower the step size, "
+                       "or scale the client's data (targets first)"));
     }
   }
 
   int64_t* out = group_begin(group);
-  int64_t* sums = out + 2 + kLimbs * shape_.scalars;
-  const double scale = std::ldexp(static_cast<double>(weight), shape_.fraction_bits);
-  const T limit = static_cast<T>(shape_.max_update);
-  std::atomic<uint64_t> bad{0};
+  // Adds every vector, or takes it away again; returns the first that has a bad value.
   const auto fold = [&](bool negate) {
-    ForBlocks(vectors.size(), workers, [&](size_t begin, size_t n) {
-      bad += FoldBlock(vectors.data() + begin, n, scale, limit, negate, sums + begin);
-    });
+    size_t first_bad = shape_.vectors.size();
+    for (size_t k = 0; k < shape_.vectors.size(); ++k) {
+      const double scale = std::ldexp(static_cast<double>(weight), shape_.vectors[k].fraction_bits);
+      const T limit = static_cast<T>(shape_.vectors[k].largest);
+      const T* values = vectors.data() + k * shape_.dimension;
+      int64_t* sums = out + shape_.vectors_begin() + k * shape_.dimension;
+      std::atomic<uint64_t> bad{0};
+      ForBlocks(shape_.dimension, workers, [&](size_t begin, size_t n) {
+        bad += FoldBlock(values + begin, n, scale, limit, negate, sums + begin);
+      });
+      if (bad > 0) first_bad = std::min(first_bad, k);
+    }
+    return first_bad;
   };
-  fold(false);
-  if (bad > 0) {
+  if (const size_t bad = fold(false); bad < shape_.vectors.size()) {
     fold(true);  // integer sums undo exactly: take back what was added
-    return DescribeBadValue(vectors.data(), vectors.size(), limit, shape_.dimension);
+    return DescribeBadValue(vectors.data() + bad * shape_.dimension, shape_.dimension,
+                            static_cast<T>(shape_.vectors[bad].largest), shape_.vectors[bad].name);
   }
   out[0] += 1;
   out[1] += static_cast<int64_t>(weight);
-  for (size_t i = 0; i < scalars.size(); ++i) {
-    AddLimbs(scalars[i] * static_cast<double>(weight), out + 2 + kLimbs * i);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    AddLimbs(numbers[i] * static_cast<double>(weight), out + 2 + kLimbs * i);
   }
   return absl::OkStatus();
 }
@@ -289,6 +322,44 @@ absl::Status Tally::Merge(const Tally& other) {
   return absl::OkStatus();
 }
 
+absl::Status Tally::CheckSums(absl::Span<const int64_t> in, size_t group) const {
+  const auto weight = static_cast<double>(in[1]);
+  // Of the limbs' sums first, so that they cannot overflow; then of what they say.
+  const auto limb_limit = static_cast<int64_t>(static_cast<uint64_t>(in[0]) << 32);
+  for (size_t i = 0; i < shape_.numbers.size(); ++i) {
+    const NumberSum& sum = shape_.numbers[i];
+    const auto limbs = in.subspan(2 + kLimbs * i, kLimbs);
+    for (const int64_t limb : limbs) {
+      if (limb > limb_limit || limb < -limb_limit) {
+        return absl::OutOfRangeError(absl::StrCat(sum.name, " has a limb out of range"));
+      }
+    }
+    const double value = FromLimbs(limbs.data());
+    const double slack = kRoundingSlack * std::abs(value);
+    if (value + slack < sum.smallest * weight || value - slack > sum.largest * weight) {
+      return absl::OutOfRangeError(absl::StrCat(
+          sum.name, " of group ", group, " is ", value, " in all; expected ", sum.smallest, " to ",
+          sum.largest, " from each of its clients, whose weight is ", weight));
+    }
+  }
+  for (size_t k = 0; k < shape_.vectors.size(); ++k) {
+    const VectorSum& sum = shape_.vectors[k];
+    // Each client's term is at most round(v*R*2^f).
+    const double limit =
+        std::ldexp(sum.largest * weight, sum.fraction_bits) + static_cast<double>(in[0]);
+    const auto bound = static_cast<int64_t>(limit);
+    const auto values = in.subspan(shape_.vectors_begin() + k * shape_.dimension, shape_.dimension);
+    uint64_t bad = 0;
+    for (const int64_t value : values) bad += (value > bound) | (value < -bound);
+    if (bad > 0) {
+      return absl::OutOfRangeError(
+          absl::StrCat(bad, " coordinates of ", sum.name, " are beyond the limit ", sum.largest,
+                       " times the weight; lower the step size or raise max_update"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Tally::MergeFlat(absl::Span<const int64_t> flat, uint64_t clients, uint64_t weight) {
   if (flat.size() != flat_.size()) {
     return absl::InvalidArgumentError(
@@ -296,35 +367,16 @@ absl::Status Tally::MergeFlat(absl::Span<const int64_t> flat, uint64_t clients, 
   }
   uint64_t sent_clients = 0;
   uint64_t sent_weight = 0;
-  const size_t vector_begin = 2 + kLimbs * shape_.scalars;
-  const auto scalar_limit = static_cast<int64_t>(clients << 32);
   for (size_t g = 0; g < shape_.groups; ++g) {
-    const int64_t* in = flat.data() + g * shape_.group_size();
-    if (in[0] < 0 || in[1] < in[0] || static_cast<uint64_t>(in[1]) > weight) {
+    const auto in = flat.subspan(g * shape_.group_size(), shape_.group_size());
+    if (in[0] < 0 || static_cast<uint64_t>(in[0]) > clients || in[1] < in[0] ||
+        static_cast<uint64_t>(in[1]) > weight) {
       return absl::InvalidArgumentError(
           absl::StrCat("group ", g, " claims ", in[0], " clients of weight ", in[1]));
     }
     sent_clients += static_cast<uint64_t>(in[0]);
     sent_weight += static_cast<uint64_t>(in[1]);
-    for (size_t i = 2; i < vector_begin; ++i) {
-      if (in[i] > scalar_limit || in[i] < -scalar_limit) {
-        return absl::OutOfRangeError(absl::StrCat("scalar limb ", i - 2, " is out of range"));
-      }
-    }
-    // Each client's term is at most round(v*R*2^f).
-    const double limit =
-        std::ldexp(shape_.max_update * static_cast<double>(in[1]), shape_.fraction_bits) +
-        static_cast<double>(in[0]);
-    const auto bound = static_cast<int64_t>(limit);
-    uint64_t bad = 0;
-    for (size_t i = vector_begin; i < shape_.group_size(); ++i) {
-      bad += (in[i] > bound) | (in[i] < -bound);
-    }
-    if (bad > 0) {
-      return absl::OutOfRangeError(
-          absl::StrCat(bad, " sums are beyond max_update ", shape_.max_update,
-                       " times the weight; lower the step size or raise max_update"));
-    }
+    LEEWAY_RETURN_IF_ERROR(CheckSums(in, g));
   }
   if (sent_clients != clients || sent_weight != weight) {
     return absl::InvalidArgumentError(
@@ -350,11 +402,11 @@ uint64_t Tally::weight() const {
   return total;
 }
 
-double Tally::scalar(size_t group, size_t index) const {
-  return FromLimbs(group_begin(group) + 2 + kLimbs * index);
+double Tally::number(size_t group, size_t index) const {
+  return NumberIn(flat_, shape_, group, index);
 }
 
-double Tally::scalar(size_t index) const {
+double Tally::number(size_t index) const {
   Limbs total{};
   for (size_t g = 0; g < shape_.groups; ++g) {
     for (size_t k = 0; k < kLimbs; ++k) total[k] += group_begin(g)[2 + kLimbs * index + k];
@@ -363,8 +415,8 @@ double Tally::scalar(size_t index) const {
 }
 
 Vector<double> Tally::vector(size_t group, size_t index) const {
-  const int64_t* in = group_begin(group) + 2 + kLimbs * shape_.scalars + index * shape_.dimension;
-  const double unit = std::ldexp(1.0, -shape_.fraction_bits);
+  const int64_t* in = group_begin(group) + shape_.vectors_begin() + index * shape_.dimension;
+  const double unit = std::ldexp(1.0, -shape_.vectors[index].fraction_bits);
   Vector<double> out(static_cast<Eigen::Index>(shape_.dimension));
   for (size_t i = 0; i < shape_.dimension; ++i) {
     out[static_cast<Eigen::Index>(i)] = static_cast<double>(in[i]) * unit;
@@ -379,8 +431,8 @@ Vector<double> Tally::vector(size_t index) const {
 }
 
 void Tally::Read(size_t index, size_t begin, absl::Span<double> out) const {
-  const double unit = std::ldexp(1.0, -shape_.fraction_bits);
-  const size_t first = 2 + kLimbs * shape_.scalars + index * shape_.dimension + begin;
+  const double unit = std::ldexp(1.0, -shape_.vectors[index].fraction_bits);
+  const size_t first = shape_.vectors_begin() + index * shape_.dimension + begin;
   if (shape_.groups == 1) {
     const int64_t* in = flat_.data() + first;
     for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<double>(in[i]) * unit;

@@ -3,14 +3,15 @@
 // commutative, the sum has the same bits in whatever order, through whatever
 // processes, it was formed.
 //
-// A vector coordinate x of a client with weight v enters as round(v*x*2^f); a
-// scalar v*x takes eight limbs of 32 bits, value = sum limb_k * 2^(32k-128).
-// Tally is a value; it is not thread-safe.
+// A vector coordinate x of a client with weight v enters as round(v*x*2^f), with an f
+// for each vector; a number v*x takes eight limbs of 32 bits, value = sum limb_k *
+// 2^(32k-128). Tally is a value; it is not thread-safe.
 #ifndef LEEWAY_COMMON_TALLY_H_
 #define LEEWAY_COMMON_TALLY_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,18 +22,38 @@
 
 namespace leeway {
 
+// A vector of every report, and how its coordinates become integers.
+struct VectorSum {
+  std::string name;       // for messages, such as "drift after 4 steps"
+  int fraction_bits = 0;  // f
+  double largest = 256;   // R: largest |x| of a coordinate
+
+  bool operator==(const VectorSum&) const = default;
+};
+
+// A number of every report.
+struct NumberSum {
+  std::string name;
+  double smallest = -kMostNumber;  // of one client, before its weight
+  double largest = kMostNumber;
+
+  bool operator==(const NumberSum&) const = default;
+
+  static constexpr double kMostNumber = 0x1p126;  // so that it can be taken apart
+};
+
 // Everything that fixes the meaning of a tally's integers.
 struct TallyShape {
-  size_t dimension = 0;     // coordinates per vector
-  size_t vectors = 0;       // vectors per group
-  size_t scalars = 0;       // scalars per group
-  size_t groups = 1;        // sums kept apart
-  int fraction_bits = 0;    // f
-  double max_update = 256;  // R: largest |x| of a vector coordinate
+  size_t dimension = 0;            // coordinates per vector
+  std::vector<VectorSum> vectors;  // of each group
+  std::vector<NumberSum> numbers;  // of each group
+  size_t groups = 1;               // sums kept apart
 
-  // Integers per group: clients, weight, scalars, vectors.
-  size_t group_size() const { return 2 + kLimbs * scalars + vectors * dimension; }
+  // Integers per group: clients, weight, numbers, vectors.
+  size_t group_size() const { return vectors_begin() + vectors.size() * dimension; }
   size_t flat_size() const { return groups * group_size(); }
+  // Where a group's vectors begin.
+  size_t vectors_begin() const { return 2 + kLimbs * numbers.size(); }
   bool operator==(const TallyShape&) const = default;
 
   static constexpr size_t kLimbs = 8;
@@ -45,8 +66,12 @@ struct GroupShare {
   uint64_t test_examples = 0;
 };
 
-// Largest f such that max_update * total_weight * 2^f < 2^62.
-int FractionBits(double max_update, uint64_t total_weight);
+// Largest f such that largest * total_weight * 2^f < 2^62.
+int FractionBits(double largest, uint64_t total_weight);
+
+// A number of one group in the integers of a tally of this shape.
+double NumberIn(absl::Span<const int64_t> flat, const TallyShape& shape, size_t group,
+                size_t index);
 
 class Tally {
  public:
@@ -56,12 +81,12 @@ class Tally {
   // Empty again, with another shape, in the same memory if it fits.
   void Reset(const TallyShape& shape, Workers* workers = nullptr);
 
-  // Adds one client's report to `group`. T is float or double; `vectors` holds
-  // shape.vectors * shape.dimension values. On any error (NaN, Inf, a value
-  // beyond max_update, a wrong length, weight < 1) the tally is unchanged and
-  // the status names the place. `workers` share long vectors among them.
+  // Adds one client's report to `group`. T is float or double; `vectors` holds one
+  // vector after the other. On any error (NaN, Inf, a value beyond its sum's largest,
+  // a wrong length, weight < 1) the tally is unchanged and the status names the sum.
+  // `workers` share long vectors among them.
   template <typename T>
-  absl::Status Add(size_t group, uint64_t weight, absl::Span<const double> scalars,
+  absl::Status Add(size_t group, uint64_t weight, absl::Span<const double> numbers,
                    absl::Span<const T> vectors, Workers* workers = nullptr);
 
   // Adds another tally of the same shape.
@@ -79,14 +104,16 @@ class Tally {
   uint64_t clients() const;
   uint64_t weight(size_t group) const;
   uint64_t weight() const;
-  double scalar(size_t group, size_t index) const;
-  double scalar(size_t index) const;
+  double number(size_t group, size_t index) const;
+  double number(size_t index) const;
   Vector<double> vector(size_t group, size_t index) const;
   Vector<double> vector(size_t index) const;
   // out.size() coordinates of that vector over all groups, from `begin` on.
   void Read(size_t index, size_t begin, absl::Span<double> out) const;
 
  private:
+  // Can one group's integers, with so many clients and that weight, be a sum of reports?
+  absl::Status CheckSums(absl::Span<const int64_t> in, size_t group) const;
   int64_t* group_begin(size_t group) { return flat_.data() + group * shape_.group_size(); }
   const int64_t* group_begin(size_t group) const {
     return flat_.data() + group * shape_.group_size();

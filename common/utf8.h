@@ -17,6 +17,13 @@ size_t Utf8SequenceLength(absl::string_view text);
 // written as \xNN, and after some `most` bytes it ends with "...".
 std::string OneLine(absl::string_view text, size_t most);
 
+// Number of characters; a byte that is not UTF-8 counts as one.
+size_t Utf8Length(absl::string_view text);
+
+// For text and attribute values of XML and HTML: escapes < > & " ', replaces
+// what is not UTF-8 by U+FFFD and control characters by spaces.
+std::string EscapeXml(absl::string_view text);
+
 }  // namespace leeway
 
 #endif  // LEEWAY_COMMON_UTF8_H_

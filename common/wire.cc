@@ -85,10 +85,16 @@ absl::Status WrongGroup(absl::string_view what) {
                     "wrong_group");
 }
 
-// Of a sum, that each group holds the clients that were assigned to it.
+// Of a sum, that it has all its integers, and each group the clients that were assigned
+// to it.
 absl::Status CheckGroups(absl::Span<const int64_t> flat, const TallyShape& shape,
                          absl::Span<const GroupShare> shares) {
-  for (size_t g = 0; g < shares.size() && flat.size() == shape.flat_size(); ++g) {
+  if (flat.size() != shape.flat_size() || shares.size() != shape.groups) {
+    return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                          "tally has ", flat.size(), " integers, expected ", shape.flat_size())),
+                      "wrong_length");
+  }
+  for (size_t g = 0; g < shares.size(); ++g) {
     const int64_t* in = flat.data() + g * shape.group_size();
     if (in[0] != static_cast<int64_t>(shares[g].clients) ||
         in[1] != static_cast<int64_t>(shares[g].weight)) {
@@ -100,41 +106,118 @@ absl::Status CheckGroups(absl::Span<const int64_t> flat, const TallyShape& shape
   return absl::OkStatus();
 }
 
-// A norm that is not a number says nothing here: the coordinate behind it is
-// named when the report is added.
+// A norm that is NaN says nothing here: the coordinate behind it is named when the
+// report is added.
 template <typename T>
-absl::Status AddChecked(const v1::ReportHeader& header, absl::Span<const T> values, uint64_t weight,
-                        double max_norm, Tally& tally, Workers* workers) {
-  const absl::Span<const double> scalars(header.scalars().data(),
-                                         static_cast<size_t>(header.scalars_size()));
-  if (max_norm > 0) {
-    double squared = 0;
-    for (const T x : values.subspan(0, tally.shape().dimension)) {
-      squared += static_cast<double>(x) * static_cast<double>(x);
-    }
-    const double norm = std::sqrt(squared);
-    if (std::isfinite(norm) && norm > max_norm * (1 + kNormTolerance)) {
-      return BeyondNorm(norm, max_norm);
-    }
+absl::Status CheckNorm(absl::Span<const T> vectors, const TaskSums& sums, double max_norm) {
+  const int place = sums.vector(kDisplacement);
+  if (max_norm <= 0 || place == TaskSums::kNone) return absl::OkStatus();
+  const size_t dimension = sums.shape().dimension;
+  const double norm =
+      std::sqrt(SquaredNorm(vectors.subspan(static_cast<size_t>(place) * dimension, dimension)));
+  if (std::isfinite(norm) && norm > max_norm * (1 + kNormTolerance)) {
+    return BeyondNorm(norm, max_norm);
   }
-  return tally.Add<T>(header.group(), weight, scalars, values, workers);
+  return absl::OkStatus();
 }
 
 // |sum v_c u_c| <= sum v_c |u_c|: all that a sum can tell.
-absl::Status CheckSumNorm(absl::Span<const int64_t> flat, const TallyShape& shape, uint64_t weight,
-                          double max_norm) {
+absl::Status CheckNormOfSum(absl::Span<const int64_t> flat, const TaskSums& sums, uint64_t weight,
+                            double max_norm) {
+  const int place = sums.vector(kDisplacement);
+  if (max_norm <= 0 || place == TaskSums::kNone) return absl::OkStatus();
+  const TallyShape& shape = sums.shape();
+  const size_t begin = shape.vectors_begin() + static_cast<size_t>(place) * shape.dimension;
   std::vector<double> sum(shape.dimension, 0.0);
-  const size_t begin = 2 + TallyShape::kLimbs * shape.scalars;
   for (size_t g = 0; g < shape.groups; ++g) {
-    for (size_t i = 0; i < shape.dimension && flat.size() == shape.flat_size(); ++i) {
+    for (size_t i = 0; i < shape.dimension; ++i) {
       sum[i] += static_cast<double>(flat[g * shape.group_size() + begin + i]);
     }
   }
-  double squared = 0;
-  for (const double x : sum) squared += x * x;
-  const double mean = std::ldexp(std::sqrt(squared), -shape.fraction_bits) /
+  const int bits = shape.vectors[static_cast<size_t>(place)].fraction_bits;
+  const double mean = std::ldexp(std::sqrt(SquaredNorm<double>(sum)), -bits) /
                       static_cast<double>(std::max<uint64_t>(weight, 1));
   return mean > max_norm * (1 + kNormTolerance) ? BeyondNorm(mean, max_norm) : absl::OkStatus();
+}
+
+// Nobody has tested on more targets than it joined with, or answered more correctly.
+absl::Status CheckTests(absl::Span<const int64_t> flat, absl::Span<const GroupShare> shares,
+                        const TaskSums& sums, uint64_t targets) {
+  const int examples = sums.number(kTestExamples);
+  const int correct = sums.number(kTestCorrect);
+  if (examples == TaskSums::kNone || correct == TaskSums::kNone) return absl::OkStatus();
+  for (size_t g = 0; g < shares.size(); ++g) {
+    const double tested = NumberIn(flat, sums.shape(), g, static_cast<size_t>(examples));
+    const double right = NumberIn(flat, sums.shape(), g, static_cast<size_t>(correct));
+    const double most = static_cast<double>(shares[g].test_examples) * static_cast<double>(targets);
+    if (0 <= right && right <= tested && tested <= most) continue;
+    return WithReason(
+        absl::InvalidArgumentError(absl::StrCat(
+            right, " of ", tested, " test examples are said to be right, expected at most ", most,
+            "; evaluate the test part that the client joined with")),
+        "test_examples");
+  }
+  return absl::OkStatus();
+}
+
+// The mean of squares is at least the square of the mean: a process that sums its
+// clients' reports itself cannot make their losses look more alike than they can be.
+absl::Status CheckSpread(absl::Span<const int64_t> flat, absl::Span<const GroupShare> shares,
+                         const TaskSums& sums) {
+  constexpr double kSlack = 1e-9;  // of rounding
+  const int loss = sums.number(kLoss);
+  const int squared = sums.number(kLossSquared);
+  if (loss == TaskSums::kNone || squared == TaskSums::kNone) return absl::OkStatus();
+  for (size_t g = 0; g < shares.size(); ++g) {
+    const double sum = NumberIn(flat, sums.shape(), g, static_cast<size_t>(loss));
+    const double squares = NumberIn(flat, sums.shape(), g, static_cast<size_t>(squared));
+    if (sum * sum <= squares * static_cast<double>(shares[g].weight) * (1 + kSlack)) continue;
+    return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                          "group ", g, ": loss is ", sum, " in all and loss_squared ", squares,
+                          ", less than any clients of weight ", shares[g].weight,
+                          " can have; report the sum of what each client measured")),
+                      "impossible_sum");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<float>> Decode(v1::Encoding encoding,
+                                          absl::Span<const std::byte> payload,
+                                          const TallyShape& shape) {
+  std::vector<float> values(shape.vectors.size() * shape.dimension);
+  const size_t bytes = EncodedSize(encoding, shape.dimension);
+  for (size_t k = 0; k < shape.vectors.size(); ++k) {
+    LEEWAY_RETURN_IF_ERROR(WithReason(
+        DecodeShort(encoding, payload.subspan(k * bytes, bytes),
+                    absl::MakeSpan(values).subspan(k * shape.dimension, shape.dimension)),
+        "malformed"));
+  }
+  return values;
+}
+
+// One client's report.
+template <typename T>
+absl::Status AddReport(const v1::ReportHeader& header, absl::Span<const T> vectors, uint64_t weight,
+                       const TaskSums& sums, const ReportLimits& limits, Tally& tally,
+                       Workers* workers) {
+  LEEWAY_RETURN_IF_ERROR(CheckNorm(vectors, sums, limits.max_norm));
+  const bool decoded = header.encoding() == v1::BFLOAT16 || header.encoding() == v1::INT8;
+  std::vector<double> numbers =
+      sums.Spread({header.numbers().data(), static_cast<size_t>(header.numbers_size())});
+  sums.Derive<T>(weight, vectors, absl::MakeSpan(numbers), decoded);
+  return tally.Add<T>(header.group(), weight, numbers, vectors, workers);
+}
+
+// The exact sum of several clients' reports.
+absl::Status FoldSum(const v1::ReportHeader& header, absl::Span<const int64_t> flat,
+                     absl::Span<const GroupShare> shares, uint64_t weight, const TaskSums& sums,
+                     const ReportLimits& limits, Tally& tally) {
+  LEEWAY_RETURN_IF_ERROR(CheckGroups(flat, sums.shape(), shares));
+  LEEWAY_RETURN_IF_ERROR(CheckNormOfSum(flat, sums, weight, limits.max_norm));
+  LEEWAY_RETURN_IF_ERROR(CheckTests(flat, shares, sums, limits.targets));
+  LEEWAY_RETURN_IF_ERROR(CheckSpread(flat, shares, sums));
+  return WithReason(tally.MergeFlat(flat, static_cast<uint64_t>(header.clients_size()), weight),
+                    "impossible_sum");
 }
 
 }  // namespace
@@ -166,12 +249,25 @@ absl::StatusOr<v1::JoinRequest> ParseJoin(const grpc::ByteBuffer& message) {
   return request;
 }
 
-absl::Status CheckJoin(const v1::JoinRequest& request) {
-  if (request.protocol_version() != kProtocolVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("protocol_version is ", request.protocol_version(), ", this server speaks ",
-                     kProtocolVersion, "; install the same Leeway version on both sides"));
+absl::StatusOr<uint32_t> ChooseProtocol(const v1::JoinRequest& request) {
+  const uint32_t oldest = request.oldest_version();
+  const uint32_t newest = std::max(oldest, request.newest_version());
+  if (oldest <= kNewestProtocol && newest >= kOldestProtocol) {
+    return std::min(newest, kNewestProtocol);
   }
+  const auto range = [](uint32_t from, uint32_t to) {
+    return from == to ? absl::StrCat(from) : absl::StrCat(from, " to ", to);
+  };
+  return WithReason(
+      absl::FailedPreconditionError(absl::StrCat(
+          "this process speaks version ", range(oldest, newest), " of the protocol, the server ",
+          range(kOldestProtocol, kNewestProtocol), "; install a newer Leeway on the ",
+          newest < kOldestProtocol ? "process's" : "server's", " side")),
+      "protocol_version");
+}
+
+absl::Status CheckJoin(const v1::JoinRequest& request) {
+  LEEWAY_RETURN_IF_ERROR(ChooseProtocol(request).status());
   if (request.clients().empty()) {
     return absl::InvalidArgumentError("clients is empty; a process must host at least one client");
   }
@@ -227,7 +323,7 @@ absl::StatusOr<uint64_t> PayloadBytes(const TallyShape& shape, v1::Encoding enco
     case v1::FLOAT64:
     case v1::BFLOAT16:
     case v1::INT8:
-      return EncodedSize(encoding, shape.vectors * shape.dimension);
+      return EncodedSize(encoding, shape.dimension) * shape.vectors.size();
     case v1::TALLY:
       return uint64_t{8} * shape.flat_size();
     default:
@@ -275,8 +371,7 @@ absl::Status ParsePart(const grpc::ByteBuffer& message, PayloadSink& sink) {
   return absl::OkStatus();
 }
 
-absl::Status CheckHeader(const v1::ReportHeader& header, const TallyShape& shape,
-                         v1::Encoding own) {
+absl::Status CheckHeader(const v1::ReportHeader& header, const TaskSums& sums, v1::Encoding own) {
   if (header.clients().empty()) {
     if (header.failures().empty()) return absl::InvalidArgumentError("clients is empty");
     if (header.payload_size() == 0) return absl::OkStatus();
@@ -293,8 +388,14 @@ absl::Status CheckHeader(const v1::ReportHeader& header, const TallyShape& shape
                                          ", this task's reports are ", v1::Encoding_Name(own))),
                         "wrong_type");
     }
+    if (static_cast<size_t>(header.numbers_size()) != sums.sent_numbers()) {
+      return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                            "numbers has ", header.numbers_size(),
+                            " entries, this task's reports have ", sums.sent_numbers())),
+                        "wrong_length");
+    }
   }
-  LEEWAY_ASSIGN_OR_RETURN(const uint64_t expected, PayloadBytes(shape, header.encoding()));
+  LEEWAY_ASSIGN_OR_RETURN(const uint64_t expected, PayloadBytes(sums.shape(), header.encoding()));
   if (header.payload_size() != expected) {
     return WithReason(
         absl::InvalidArgumentError(absl::StrCat("payload_size is ", header.payload_size(),
@@ -305,23 +406,18 @@ absl::Status CheckHeader(const v1::ReportHeader& header, const TallyShape& shape
 }
 
 absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
-                        absl::Span<const GroupShare> shares, double max_norm, Tally& tally,
-                        Workers* workers) {
+                        absl::Span<const GroupShare> shares, const TaskSums& sums,
+                        const ReportLimits& limits, Tally& tally, Workers* workers) {
   const absl::string_view bytes(reinterpret_cast<const char*>(payload.data()), payload.size());
   if (Xxh3(bytes) != header.payload_hash()) {
     return WithReason(
         absl::DataLossError("payload_hash does not match the payload; send the report again"),
         "checksum");
   }
-  const TallyShape& shape = tally.shape();
   uint64_t weight = 0;
   for (const GroupShare& share : shares) weight += share.weight;
   if (header.encoding() == v1::TALLY) {
-    const auto flat = ValuesIn<int64_t>(payload);
-    LEEWAY_RETURN_IF_ERROR(CheckGroups(flat, shape, shares));
-    if (max_norm > 0) LEEWAY_RETURN_IF_ERROR(CheckSumNorm(flat, shape, weight, max_norm));
-    return WithReason(tally.MergeFlat(flat, static_cast<uint64_t>(header.clients_size()), weight),
-                      "impossible_sum");
+    return FoldSum(header, ValuesIn<int64_t>(payload), shares, weight, sums, limits, tally);
   }
   if (header.weight() != weight) {
     return WithReason(
@@ -332,35 +428,22 @@ absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::by
   if (header.group() >= shares.size() || shares[header.group()].clients == 0) {
     return WrongGroup(absl::StrCat("group is ", header.group()));
   }
+  if (sums.vectors() == 0) {  // small: looked at before it is added
+    Tally report(sums.shape());
+    LEEWAY_RETURN_IF_ERROR(AddReport<double>(header, {}, weight, sums, limits, report, nullptr));
+    LEEWAY_RETURN_IF_ERROR(CheckTests(report.flat(), shares, sums, limits.targets));
+    return tally.Merge(report);
+  }
   if (header.encoding() == v1::FLOAT64) {
-    return AddChecked<double>(header, ValuesIn<double>(payload), weight, max_norm, tally, workers);
+    return AddReport<double>(header, ValuesIn<double>(payload), weight, sums, limits, tally,
+                             workers);
   }
   if (header.encoding() == v1::FLOAT32) {
-    return AddChecked<float>(header, ValuesIn<float>(payload), weight, max_norm, tally, workers);
+    return AddReport<float>(header, ValuesIn<float>(payload), weight, sums, limits, tally, workers);
   }
-  std::vector<float> values(shape.vectors * shape.dimension);
-  LEEWAY_RETURN_IF_ERROR(
-      WithReason(DecodeShort(header.encoding(), payload, absl::MakeSpan(values)), "malformed"));
-  return AddChecked<float>(header, values, weight, max_norm, tally, workers);
-}
-
-absl::Status FoldEvaluation(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
-                            absl::Span<const GroupShare> shares, const ReportLayout& layout,
-                            uint64_t targets, Tally& tally) {
-  Tally report(tally.shape());  // small: an evaluation has no vectors
-  LEEWAY_RETURN_IF_ERROR(FoldReport(header, payload, shares, 0, report));
-  for (size_t g = 0; g < shares.size(); ++g) {
-    const double tested = report.scalar(g, static_cast<size_t>(layout.test_examples));
-    const double correct = report.scalar(g, static_cast<size_t>(layout.correct));
-    const double most = static_cast<double>(shares[g].test_examples) * static_cast<double>(targets);
-    if (0 <= correct && correct <= tested && tested <= most) continue;
-    return WithReason(
-        absl::InvalidArgumentError(absl::StrCat(
-            correct, " of ", tested, " test examples are said to be right, expected at most ", most,
-            "; evaluate the test part that the client joined with")),
-        "test_examples");
-  }
-  return tally.Merge(report);
+  LEEWAY_ASSIGN_OR_RETURN(const std::vector<float> values,
+                          Decode(header.encoding(), payload, sums.shape()));
+  return AddReport<float>(header, values, weight, sums, limits, tally, workers);
 }
 
 std::vector<grpc::ByteBuffer> EncodeReport(const v1::ReportHeader& header,

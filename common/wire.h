@@ -17,13 +17,15 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/buffer.h"
-#include "common/layout.h"
+#include "common/sums.h"
 #include "common/tally.h"
 #include "proto/federation.pb.h"
 
 namespace leeway {
 
-inline constexpr uint32_t kProtocolVersion = 2;
+// Versions of the protocol that this build speaks: docs/wire-format.md.
+inline constexpr uint32_t kOldestProtocol = 3;
+inline constexpr uint32_t kNewestProtocol = 3;
 // Payload and model bytes per message; measured best around 256 KiB to 1 MiB.
 inline constexpr size_t kChunkBytes = size_t{1} << 20;
 // A model file up to this size rides inside the order.
@@ -41,8 +43,11 @@ absl::Status FromGrpc(const grpc::Status& status);
 // Takes a join request apart, unless it has more clients than a process may host: an
 // empty entry of 2 bytes becomes an object of 70.
 absl::StatusOr<v1::JoinRequest> ParseJoin(const grpc::ByteBuffer& message);
-// Version, names, counts and schema of a join request.
+// Versions, names, counts and schema of a join request.
 absl::Status CheckJoin(const v1::JoinRequest& request);
+// The newest version that both sides speak; an error that names both sides' versions if
+// there is none.
+absl::StatusOr<uint32_t> ChooseProtocol(const v1::JoinRequest& request);
 
 // Bytes of a payload in this encoding.
 absl::StatusOr<uint64_t> PayloadBytes(const TallyShape& shape, v1::Encoding encoding);
@@ -62,25 +67,24 @@ absl::Status ParsePart(const grpc::ByteBuffer& message, PayloadSink& sink);
 
 // Fields of a header that can be checked without knowing the run's state.
 // `own` is how the report of a single client is to be written.
-absl::Status CheckHeader(const v1::ReportHeader& header, const TallyShape& shape, v1::Encoding own);
+absl::Status CheckHeader(const v1::ReportHeader& header, const TaskSums& sums, v1::Encoding own);
 
 // Takes a Chunk message apart and copies its bytes to `out`, which has room for
 // `room`; returns how many there were.
 absl::StatusOr<size_t> ParseChunk(const grpc::ByteBuffer& message, std::byte* out, size_t room);
 
+// What a report is checked against besides its sums.
+struct ReportLimits {
+  double max_norm = 0;   // if positive, of each client's displacement; of a sum, of their mean
+  uint64_t targets = 1;  // answers per test example
+};
+
 // Adds a complete payload to the tally. `shares` holds, for each group, those of the
-// header's clients that were assigned to it; `max_norm`, if positive, bounds each
-// client's first vector, its displacement (of a sum of several it bounds the sum).
-// Unchanged on error. `workers` share long vectors among them.
+// header's clients that were assigned to it. Unchanged on error. `workers` share long
+// vectors among them.
 absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
-                        absl::Span<const GroupShare> shares, double max_norm, Tally& tally,
-                        Workers* workers = nullptr);
-// The same for a task with `evaluate`, with its layout: nobody has tested on more
-// targets than it joined with, `targets` per test example, or answered more of them
-// correctly.
-absl::Status FoldEvaluation(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
-                            absl::Span<const GroupShare> shares, const ReportLayout& layout,
-                            uint64_t targets, Tally& tally);
+                        absl::Span<const GroupShare> shares, const TaskSums& sums,
+                        const ReportLimits& limits, Tally& tally, Workers* workers = nullptr);
 // What a displacement's norm may exceed max_norm by, relatively: rounding of a
 // client that scaled its update down to the limit.
 inline constexpr double kNormTolerance = 1e-5;

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "cli/drift.h"
 #include "common/status.h"
+#include "records/verdict_text.h"
 
 namespace leeway {
 namespace {

@@ -18,12 +18,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "cli/show.h"
-#include "cli/verdict.h"
 #include "common/mutex.h"
 #include "proto/federation.pb.h"
-#include "server/engine.h"
-#include "server/store.h"
+#include "records/presence.h"
+#include "records/show.h"
+#include "records/store.h"
+#include "records/verdict.h"
 
 namespace leeway {
 

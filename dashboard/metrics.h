@@ -6,8 +6,8 @@
 #include <string>
 
 #include "proto/federation.pb.h"
-#include "server/holdings.h"
-#include "server/meter.h"
+#include "records/holdings.h"
+#include "records/meter.h"
 
 namespace leeway {
 

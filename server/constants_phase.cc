@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/lanczos.h"
-#include "common/layout.h"
 #include "common/status.h"
+#include "common/sums.h"
 #include "server/phase.h"
 #include "server/threshold_search.h"
 
@@ -18,7 +18,7 @@ namespace {
 // Hessians up to this dimension are exchanged whole (the client's curvature.h
 // computes exact spectra up to the same).
 constexpr size_t kExactDimension = 256;
-constexpr double kScale = 1.0 / 64;       // of Hessians and gradients, to fit max_update
+constexpr double kLargest = 64;           // entries of Hessians and gradients, by max_update
 constexpr double kDifferenceStep = 1e-4;  // of gradients, for Lanczos
 
 class ConstantsPhase : public PhaseScript {
@@ -33,18 +33,16 @@ class ConstantsPhase : public PhaseScript {
     RoundPlan plan;
     plan.record.set_kind(v1::CONSTANTS_ROUND);
     plan.record.set_point(config_.point());
-    plan.task.mutable_rule()->set_step_size(kScale);
     plan.base = run.At(config_.point());
     if (stage_ == Stage::kGlobal && exact_) {
-      plan.task.set_hessian(true);
+      Ask(kHessian, plan.task).set_largest(kLargest * run.config.max_update());
     } else if (stage_ == Stage::kGlobal) {
       const double sign = plus_.size() == 0 ? kDifferenceStep : -kDifferenceStep;
       plan.base = MakeModel(run.layout, Vector<double>(ValuesOf(run.layout, *plan.base) +
                                                        sign * lanczos_.direction()));
-      plan.task.set_full_step(true);
+      Ask(kGradient, plan.task).set_largest(kLargest * run.config.max_update());
     } else {
-      plan.task.set_count(QuantityOf(stage_));
-      for (const double t : search_.thresholds()) plan.task.add_thresholds(t);
+      for (const double t : search_.thresholds()) AskAbove(CountOf(stage_), t, plan.task);
       if (stage_ == Stage::kDistance) {
         plan.task.set_reference_hessian(
             std::string(reinterpret_cast<const char*>(hessian_.data()),
@@ -56,15 +54,16 @@ class ConstantsPhase : public PhaseScript {
 
   absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t,
                               RunContext& run) override {
-    const ReportLayout layout(plan.task);
     if (stage_ == Stage::kGlobal) {
-      AbsorbGlobal(layout, tally);
+      AbsorbGlobal(plan.task, tally);
       return false;
     }
     std::vector<bool> any;
     std::vector<bool> all;
-    for (int j = 0; j < plan.task.thresholds_size(); ++j) {
-      const double count = tally.scalar(static_cast<size_t>(layout.first_count + j));
+    const TaskSums sums(plan.task, tally.shape().dimension);
+    const auto first = static_cast<size_t>(sums.number(CountOf(stage_)));
+    for (size_t j = 0; j < search_.thresholds().size(); ++j) {
+      const double count = tally.number(first + j);
       any.push_back(count > 0.5);
       all.push_back(count > static_cast<double>(tally.weight()) - 0.5);
     }
@@ -130,18 +129,20 @@ class ConstantsPhase : public PhaseScript {
  private:
   enum class Stage { kGlobal, kSmoothness, kConvexity, kDistance };
 
-  static v1::Quantity QuantityOf(Stage stage) {
-    if (stage == Stage::kSmoothness) return v1::CLIENT_SMOOTHNESS;
-    return stage == Stage::kConvexity ? v1::CLIENT_CONVEXITY : v1::HESSIAN_DISTANCE;
+  static const char* CountOf(Stage stage) {
+    if (stage == Stage::kSmoothness) return kSmoothnessAbove;
+    return stage == Stage::kConvexity ? kConvexityAbove : kHessianDistanceAbove;
   }
 
   // One more piece of the Hessian of F: all of it, or a product for Lanczos.
-  void AbsorbGlobal(const ReportLayout& layout, const Tally& tally) {
-    const double scale = kScale * static_cast<double>(tally.weight());
+  void AbsorbGlobal(const v1::Task& task, const Tally& tally) {
     if (exact_) {
+      const TaskSums sums(task, tally.shape().dimension);
+      const auto first = static_cast<size_t>(sums.vector(kHessian));
+      const auto weight = static_cast<double>(tally.weight());
       hessian_.resize(dimension_, dimension_);
       for (Eigen::Index j = 0; j < dimension_; ++j) {
-        hessian_.col(j) = tally.vector(layout.vectors + static_cast<size_t>(j)) / scale;
+        hessian_.col(j) = tally.vector(first + static_cast<size_t>(j)) / weight;
       }
       hessian_ = 0.5 * (hessian_ + Eigen::MatrixXd(hessian_.transpose()));
       const Eigen::VectorXd values =
@@ -150,7 +151,7 @@ class ConstantsPhase : public PhaseScript {
       FinishGlobal(values.minCoeff(), values.maxCoeff());
       return;
     }
-    const Vector<double> gradient = tally.vector(static_cast<size_t>(layout.full_step)) / scale;
+    const Vector<double> gradient = MeanOf(task, tally, kGradient);
     if (plus_.size() == 0) {
       plus_ = gradient;
       return;

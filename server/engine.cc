@@ -12,12 +12,12 @@
 #include "absl/time/clock.h"
 #include "common/digest.h"
 #include "common/failpoint.h"
-#include "common/layout.h"
+#include "common/sampler.h"
 #include "common/status.h"
+#include "common/sums.h"
 #include "common/wire.h"
-#include "server/config.h"
+#include "records/config.h"
 #include "server/measures.h"
-#include "server/sampler.h"
 #include "server/steady_time.h"
 
 namespace leeway {
@@ -223,7 +223,7 @@ absl::StatusOr<Engine::Collected> Engine::Collect(const RoundPlan& plan) {
   for (uint32_t attempt = 1; attempt <= rule.attempts(); ++attempt) {
     LEEWAY_ASSIGN_OR_RETURN(RoundSpec spec, DrawRound(plan, attempt));
     const auto sampled = static_cast<uint32_t>(spec.cohort.size());
-    if (plan.task.evaluate()) AddEvaluators(spec);
+    if (Asks(plan.task, kTestExamples)) AddEvaluators(spec);
     Failpoint("round.before_open");
     OpenRound(plan, std::move(spec));
     Failpoint("round.after_open");
@@ -286,23 +286,22 @@ void Engine::OpenRound(const RoundPlan& plan, RoundSpec spec) {
     for (const ClientIndex c : possible) {
       weight += plan.task.weighting() == v1::EXAMPLES ? coordinator_->roster()[c].examples : 1;
     }
-    const int bits = FractionBits(plan.task.max_update(), weight);
-    order.mutable_task()->set_fraction_bits(static_cast<uint32_t>(bits));
-    if (plan.task.displacement()) {
+    SetUnits(weight, *order.mutable_task());
+    if (Asks(plan.task, kDisplacement)) {
       order.mutable_task()->set_max_norm(options_.config.limits().max_norm());
       order.mutable_task()->set_clip(options_.config.limits().norm_policy() == v1::CLIP);
     }
     order.set_committed_round(committed_);
     OpenTask open;
     open.task = order.task();
-    open.shape = ReportLayout(open.task).Shape(open.task, layout_->size());
+    open.sums = TaskSums(open.task, layout_->size());
     open.base = plan.base;
     open.order = grpc::Slice(order.SerializeAsString());
     open.file = ShareFile(plan.base);
     common = open.order;
     {
       MutexLock fold_lock(&fold_mu_);
-      tally_.Reset(open.shape, &folders_);
+      tally_.Reset(open.sums.shape(), &folders_);
     }
     open_ = std::move(open);
     progress_.set_phase(plan.record.phase());
@@ -331,7 +330,8 @@ void Engine::Address(const std::vector<Assignment>& work, Outbox& outbox) const 
 v1::Order Engine::OwnPart(const Assignment& work) const {
   v1::Order own;
   own.mutable_clients()->Add(work.clients.begin(), work.clients.end());
-  if (open_->shape.groups > 1) own.mutable_groups()->Add(work.groups.begin(), work.groups.end());
+  if (open_->sums.shape().groups > 1)
+    own.mutable_groups()->Add(work.groups.begin(), work.groups.end());
   if (options_.meter) options_.meter->Ordered(open_->order.size() + own.ByteSizeLong());
   return own;
 }

@@ -22,15 +22,18 @@
 #include "absl/types/span.h"
 #include "common/model_layout.h"
 #include "common/mutex.h"
+#include "common/sums.h"
 #include "common/tally.h"
 #include "common/workers.h"
 #include "proto/federation.pb.h"
+#include "proto/record.pb.h"
 #include "proto/run.pb.h"
+#include "records/holdings.h"
+#include "records/meter.h"
+#include "records/presence.h"
+#include "records/store.h"
 #include "server/coordinator.h"
-#include "server/holdings.h"
-#include "server/meter.h"
 #include "server/script.h"
-#include "server/store.h"
 
 namespace leeway {
 
@@ -53,13 +56,6 @@ class RestingStream {
  public:
   virtual ~RestingStream() = default;
   virtual void OnOrders() = 0;  // never blocks
-};
-
-// A client as the server sees it now.
-struct ClientPresence {
-  std::string id;
-  uint64_t examples = 0;
-  bool connected = false;
 };
 
 class Engine {
@@ -123,7 +119,7 @@ class Engine {
  private:
   struct OpenTask {  // the open round, as uploads need it
     v1::Task task;
-    TallyShape shape;
+    TaskSums sums;
     ModelPtr base;
     grpc::Slice order;  // common part of its orders, serialized
     grpc::Slice file;   // the base model's bytes

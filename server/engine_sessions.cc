@@ -7,7 +7,6 @@
 #include "absl/time/clock.h"
 #include "common/digest.h"
 #include "common/encoding.h"
-#include "common/layout.h"
 #include "common/reason.h"
 #include "common/status.h"
 #include "common/utf8.h"
@@ -78,6 +77,7 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
     welcome.set_committed_round(committed_);
     *welcome.mutable_welcome()->mutable_model() = options_.config.model();
     welcome.mutable_welcome()->set_seed(options_.config.seed());
+    welcome.mutable_welcome()->set_protocol_version(*ChooseProtocol(request));
     sink->Send(grpc::Slice(), welcome);
     sinks_[session] = sink;
     TellPresence(
@@ -175,7 +175,7 @@ absl::Status Engine::CheckReport(const v1::ReportHeader& header) const {
                           open_->base->sha256, "; fetch that model")),
                       "wrong_base");
   }
-  return CheckHeader(header, open_->shape, EncodingFor(open_->task.encoding(), layout_->float64));
+  return CheckHeader(header, open_->sums, EncodingFor(open_->task.encoding(), layout_->float64));
 }
 
 absl::Status Engine::Admit(const v1::ReportHeader& header) const {
@@ -207,9 +207,8 @@ absl::StatusOr<v1::Receipt> Engine::Take(const v1::ReportHeader& header,
   v1::Receipt receipt;
   receipt.set_round(header.round());
   std::vector<GroupShare> shares;
-  double max_norm = 0;
-  std::optional<ReportLayout> evaluation;
-  uint64_t targets = 0;
+  ReportLimits limits;
+  TaskSums sums;
   {
     MutexLock lock(&mu_);
     LEEWAY_RETURN_IF_ERROR(CheckReport(header));
@@ -222,18 +221,16 @@ absl::StatusOr<v1::Receipt> Engine::Take(const v1::ReportHeader& header,
         return receipt;
       }
       shares = coordinator_->SharesOf(clients, open_->task.weighting() == v1::EXAMPLES,
-                                      open_->shape.groups);
-      max_norm = open_->task.max_norm();
-      if (open_->task.evaluate()) evaluation.emplace(open_->task);
-      targets = TargetsPerExample(options_.config.model(), *schema_);
+                                      open_->sums.shape().groups);
+      limits = {open_->task.max_norm(), TargetsPerExample(options_.config.model(), *schema_)};
+      sums = open_->sums;
     }
   }
   absl::Status folded;
   if (!clients.empty()) {
     MutexLock lock(&fold_mu_);
     const absl::Time begun = options_.meter ? absl::Now() : absl::Time();
-    folded = evaluation ? FoldEvaluation(header, payload, shares, *evaluation, targets, tally_)
-                        : FoldReport(header, payload, shares, max_norm, tally_, &folders_);
+    folded = FoldReport(header, payload, shares, sums, limits, tally_, &folders_);
     if (options_.meter && folded.ok()) {
       options_.meter->Folded(absl::Now() - begun, payload.size());
     }

@@ -2,8 +2,8 @@
 // the loss there: the gap to the optimum is what heterogeneity costs.
 #include <cmath>
 
-#include "common/layout.h"
 #include "common/status.h"
+#include "common/sums.h"
 #include "server/anderson.h"
 #include "server/phase.h"
 
@@ -25,7 +25,7 @@ class FixedPointPhase : public PhaseScript {
     rule.set_steps(config_.steps(static_cast<int>(index_)));
     // One step size for all, as for a probe: the largest H decides.
     rule.set_step_size(run.StepSize(config_.step_size(), *config_.steps().rbegin()));
-    plan.task.set_displacement(true);
+    Ask(kDisplacement, plan.task);
     plan.base = point_;
     return plan;
   }
@@ -33,9 +33,7 @@ class FixedPointPhase : public PhaseScript {
   absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t,
                               RunContext& run) override {
     ++rounds_;
-    const ReportLayout layout(plan.task);
-    const Vector<double> residual = -tally.vector(static_cast<size_t>(layout.displacement)) /
-                                    static_cast<double>(tally.weight());
+    const Vector<double> residual = -MeanOf(plan.task, tally, kDisplacement);
     const double norm = residual.norm() / (plan.task.rule().step_size() * plan.task.rule().steps());
     if (norm > config_.tolerance() && rounds_ < config_.max_rounds()) {
       search_.Observe(residual);

@@ -28,7 +28,7 @@
 #include "common/version.h"
 #include "dashboard/http.h"
 #include "dashboard/metrics.h"
-#include "server/config.h"
+#include "records/config.h"
 #include "server/engine.h"
 #include "server/gate.h"
 #include "server/service.h"

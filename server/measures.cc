@@ -13,18 +13,53 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 constexpr size_t kAllGroups = std::numeric_limits<size_t>::max();
 
-size_t At(int first, size_t k = 0) { return static_cast<size_t>(first) + k; }
+// The sums of a round, by name.
+class Sums {
+ public:
+  Sums(const v1::Task& task, const Tally& tally)
+      : sums_(task, tally.shape().dimension), tally_(tally) {}
 
-void FillLoss(const ReportLayout& layout, const Tally& tally, v1::RoundRecord& record) {
-  if (layout.loss < 0) return;
-  const auto weight = static_cast<double>(tally.weight());
-  const auto clients = static_cast<double>(tally.clients());
-  const double loss = tally.scalar(At(layout.loss)) / weight;
+  const TaskSums& names() const { return sums_; }
+  bool has(absl::string_view name, uint32_t steps = 0) const {
+    return sums_.number(name, steps) != TaskSums::kNone ||
+           sums_.vector(name, steps) != TaskSums::kNone;
+  }
+  // Over all groups, or one; 0 where the task does not ask for it.
+  double number(absl::string_view name, uint32_t steps = 0) const {
+    const int at = sums_.number(name, steps);
+    return at == TaskSums::kNone ? 0 : tally_.number(static_cast<size_t>(at));
+  }
+  double number_of(size_t group, absl::string_view name, uint32_t steps = 0) const {
+    const int at = sums_.number(name, steps);
+    return at == TaskSums::kNone ? 0 : tally_.number(group, static_cast<size_t>(at));
+  }
+  Vector<double> vector(absl::string_view name, uint32_t steps = 0) const {
+    return tally_.vector(static_cast<size_t>(sums_.vector(name, steps)));
+  }
+  Vector<double> vector_of(size_t group, absl::string_view name, uint32_t steps = 0) const {
+    return tally_.vector(group, static_cast<size_t>(sums_.vector(name, steps)));
+  }
+  // Over all clients: sum v_c, and their number.
+  double weight() const { return static_cast<double>(tally_.weight()); }
+  double clients() const { return static_cast<double>(tally_.clients()); }
+  const Tally& tally() const { return tally_; }
+
+ private:
+  TaskSums sums_;
+  const Tally& tally_;
+};
+
+void FillLoss(const Sums& sums, v1::RoundRecord& record) {
+  if (!sums.has(kLoss)) return;
+  const double weight = sums.weight();
+  const double clients = sums.clients();
+  const double loss = sums.number(kLoss) / weight;
   // sum p_c^2 (F_c - F)^2, which for equal weights is the variance over clients / S.
-  double spread = (tally.scalar(At(layout.loss_squared)) / weight - loss * loss) / clients;
-  if (layout.first_weighted_loss >= 0) {
-    const auto sum = [&](size_t k) { return tally.scalar(At(layout.first_weighted_loss, k)); };
-    spread = (sum(2) - 2 * loss * sum(1) + loss * loss * sum(0)) / (weight * weight);
+  double spread = (sums.number(kLossSquared) / weight - loss * loss) / clients;
+  if (sums.has(kWeightedLoss)) {
+    spread = (sums.number(kWeightedLossSquared) - 2 * loss * sums.number(kWeightedLoss) +
+              loss * loss * sums.number(kWeight)) /
+             (weight * weight);
   }
   record.set_loss(loss);
   // Of the weighted mean over clients, each of which is one observation.
@@ -32,15 +67,25 @@ void FillLoss(const ReportLayout& layout, const Tally& tally, v1::RoundRecord& r
       clients > 1 ? std::sqrt(std::max(spread, 0.0) * clients / (clients - 1)) : kNaN);
 }
 
-void FillGradient(const ReportLayout& layout, double step_size, const Tally& tally,
-                  v1::RoundRecord& record) {
-  if (layout.full_step < 0) return;
-  const auto weight = static_cast<double>(tally.weight());
-  const double norm_squared =
-      (tally.vector(At(layout.full_step)) / (weight * step_size)).squaredNorm();
-  const double mean_squared = tally.scalar(At(layout.gradient_squared)) / weight;
+void FillGradient(const Sums& sums, v1::RoundRecord& record) {
+  if (!sums.has(kGradient)) return;
+  const double norm_squared = (sums.vector(kGradient) / sums.weight()).squaredNorm();
+  const double mean_squared = sums.number(kGradientSquared) / sums.weight();
   record.set_gradient_norm(std::sqrt(norm_squared));
   record.set_dissimilarity(std::max(mean_squared - norm_squared, 0.0));
+  record.set_gradient_diversity(norm_squared > 0 ? mean_squared / norm_squared : kNaN);
+}
+
+// How far the local models end from one another (docs/measures.md, 8).
+void FillAgreement(const Sums& sums, v1::RoundRecord& record) {
+  if (!sums.has(kDisplacementSquared)) return;
+  const double mean_squared = sums.number(kDisplacementSquared) / sums.weight();
+  const double norm_squared = (sums.vector(kDisplacement) / sums.weight()).squaredNorm();
+  record.set_consensus_error(std::max(mean_squared - norm_squared, 0.0));
+  // Of clients that count the same: of S clients' S^2 inner products, S are with themselves.
+  const double clients = sums.clients();
+  if (clients < 2 || mean_squared == 0 || sums.weight() != clients) return;
+  record.set_pairwise_cosine((clients * norm_squared / mean_squared - 1) / (clients - 1));
 }
 
 // The factor f of z_c = f v_c B_c, whose plain mean over the population is
@@ -51,7 +96,7 @@ double MeanFactor(const v1::Task& task, const Population& population) {
 }
 
 // Sums of z_c over some clients.
-struct Sums {
+struct DriftSums {
   uint64_t clients = 0;
   double squares = 0;     // sum |z_c|^2
   double rounding = 0;    // of the wire: sum |decoded - exact z_c|^2
@@ -80,32 +125,30 @@ double VarianceAlong(const std::vector<double>& lengths, uint64_t sample, uint64
 // where e^2 is the variance along the mean and r^2 is about e^2 above the unbiased
 // value. Without it, a sample that happens to have little drift in the one
 // direction that matters would get hardly any interval (docs/measures.md, 4).
-void FillUnbiased(const v1::Task& task, const ReportLayout& layout, const Tally& tally,
-                  const Population& population, size_t k, v1::DriftAtSteps& drift) {
+void FillUnbiased(const v1::Task& task, const Sums& sums, const Population& population,
+                  uint32_t steps, v1::DriftAtSteps& drift) {
+  const Tally& tally = sums.tally();
   double value = drift.average_drift_squared() - drift.encoding_variance();
   double half = 0;
   double further_up = 0;
   if (tally.clients() != population.clients) {
-    const bool weighted = task.weighting() == v1::EXAMPLES;
-    const size_t vector = At(layout.first_drift, k);
-    const int squares = weighted ? layout.first_weighted_drift_squared : layout.first_drift_squared;
+    const char* squared = task.weighting() == v1::EXAMPLES ? kWeightedDriftSquared : kDriftSquared;
     const double factor = MeanFactor(task, population);
-    const double unit = factor / task.rule().step_size();
-    const auto square = [&](size_t group_or_all, int scalar) {
-      if (scalar < 0) return 0.0;
-      const size_t at = At(scalar, k);
-      return factor * factor *
-             (group_or_all == kAllGroups ? tally.scalar(at) : tally.scalar(group_or_all, at));
+    const auto all_squares = [&](const char* name) {
+      return factor * factor * sums.number(name, steps);
     };
-    const Sums all{tally.clients(), square(kAllGroups, squares),
-                   square(kAllGroups, layout.first_encoding_variance), unit * tally.vector(vector)};
+    const auto squares_of = [&](size_t group, const char* name) {
+      return factor * factor * sums.number_of(group, name, steps);
+    };
+    const DriftSums all{tally.clients(), all_squares(squared), all_squares(kEncodingVariance),
+                        factor * sums.vector(kDrift, steps)};
     const double length = all.vector.norm();
     std::vector<double> without, lengths;
     for (size_t g = 0; g < tally.shape().groups; ++g) {
       if (tally.clients(g) == 0) continue;
-      const Vector<double> group = unit * tally.vector(g, vector);
-      const Sums rest{all.clients - tally.clients(g), all.squares - square(g, squares),
-                      all.rounding - square(g, layout.first_encoding_variance), all.vector - group};
+      const Vector<double> group = factor * sums.vector_of(g, kDrift, steps);
+      const DriftSums rest{all.clients - tally.clients(g), all.squares - squares_of(g, squared),
+                           all.rounding - squares_of(g, kEncodingVariance), all.vector - group};
       lengths.push_back(length > 0 ? group.dot(all.vector) /
                                          (length * static_cast<double>(tally.clients(g)))
                                    : 0);
@@ -126,17 +169,16 @@ void FillUnbiased(const v1::Task& task, const ReportLayout& layout, const Tally&
 // Iterate bias and variance of stochastic steps. The variance is that of
 // sum p_c G_c over the whole population, whose clients' noises are independent:
 // sum p_c^2 Var_c, of which the cohort's share is scaled up.
-void FillNoise(const v1::Task& task, const ReportLayout& layout, const Tally& tally,
-               const Population& population, size_t k, v1::DriftAtSteps& drift) {
+void FillNoise(const v1::Task& task, const Sums& sums, const Population& population, uint32_t steps,
+               v1::DriftAtSteps& drift) {
   drift.set_iterate_bias_squared(kNaN);
   drift.set_pseudo_gradient_variance(kNaN);
-  if (layout.first_variance < 0) return;
+  if (!sums.has(kPseudoGradientVariance, steps)) return;
   const auto m = static_cast<double>(population.clients);
-  const auto s = static_cast<double>(tally.clients());
   const double p = MeanFactor(task, population) / m;  // p_c = p v_c
-  drift.set_iterate_bias_squared(tally.scalar(At(layout.first_iterate_bias, k)) /
-                                 static_cast<double>(tally.weight()));
-  drift.set_pseudo_gradient_variance(tally.scalar(At(layout.first_variance, k)) * p * p * (m / s));
+  drift.set_iterate_bias_squared(sums.number(kIterateBiasSquared, steps) / sums.weight());
+  drift.set_pseudo_gradient_variance(sums.number(kPseudoGradientVariance, steps) * p * p *
+                                     (m / sums.clients()));
 }
 
 // eta^2 L^2 h^2 zeta^2. Older theory needs the L of every client, not of F.
@@ -149,24 +191,20 @@ double ClassicBound(const v1::Task& task, const v1::ConstantsResult* constants, 
   return growth * growth * dissimilarity;
 }
 
-void FillDrift(const v1::Task& task, const ReportLayout& layout, const Tally& tally,
-               const Population& population, const v1::ConstantsResult* constants,
-               v1::RoundRecord& record) {
-  const auto weight = static_cast<double>(tally.weight());
-  for (size_t k = 0; k < static_cast<size_t>(task.drift_steps_size()); ++k) {
-    const uint32_t asked = task.drift_steps(static_cast<int>(k));
-    const Vector<double> sum = tally.vector(At(layout.first_drift, k)) / task.rule().step_size();
+void FillDrift(const v1::Task& task, const Sums& sums, const Population& population,
+               const v1::ConstantsResult* constants, v1::RoundRecord& record) {
+  const double weight = sums.weight();
+  for (const uint32_t steps : sums.names().StepsOf(kDrift)) {
     v1::DriftAtSteps& drift = *record.add_drift();
-    drift.set_h(asked == 0 ? task.rule().steps() : asked);
-    drift.set_average_drift_squared((sum / weight).squaredNorm());
-    drift.set_drift_bound(tally.scalar(At(layout.first_drift_squared, k)) / weight);
-    if (layout.first_encoding_variance >= 0) {
-      drift.set_encoding_variance(tally.scalar(At(layout.first_encoding_variance, k)) /
-                                  (weight * weight));
+    drift.set_h(steps == 0 ? task.rule().steps() : steps);
+    drift.set_average_drift_squared((sums.vector(kDrift, steps) / weight).squaredNorm());
+    drift.set_drift_bound(sums.number(kDriftSquared, steps) / weight);
+    if (sums.has(kEncodingVariance, steps)) {
+      drift.set_encoding_variance(sums.number(kEncodingVariance, steps) / (weight * weight));
     }
     drift.set_classic_bound(ClassicBound(task, constants, drift.h(), record.dissimilarity()));
-    FillUnbiased(task, layout, tally, population, k, drift);
-    FillNoise(task, layout, tally, population, k, drift);
+    FillUnbiased(task, sums, population, steps, drift);
+    FillNoise(task, sums, population, steps, drift);
   }
 }
 
@@ -175,12 +213,12 @@ constexpr double kMostExamples = 0x1p53;
 
 // Test results of one group, pooled over its examples.
 struct TestSums {
-  TestSums(const ReportLayout& layout, const Tally& tally, uint32_t group) {
-    if (layout.test_examples < 0 || group >= tally.shape().groups) return;
-    examples = std::clamp(tally.scalar(group, At(layout.test_examples)), 0.0, kMostExamples);
+  TestSums(const Sums& sums, uint32_t group) {
+    if (!sums.has(kTestExamples) || group >= sums.tally().shape().groups) return;
+    examples = std::clamp(sums.number_of(group, kTestExamples), 0.0, kMostExamples);
     if (examples < 1) return;
-    loss = tally.scalar(group, At(layout.test_loss)) / examples;
-    accuracy = tally.scalar(group, At(layout.correct)) / examples;
+    loss = sums.number_of(group, kTestLoss) / examples;
+    accuracy = sums.number_of(group, kTestCorrect) / examples;
   }
 
   double examples = 0;
@@ -188,12 +226,12 @@ struct TestSums {
   double accuracy = kNaN;
 };
 
-void FillTest(const ReportLayout& layout, const Tally& tally, v1::RoundRecord& record) {
-  const TestSums clients(layout, tally, kClientGroup);
+void FillTest(const Sums& sums, v1::RoundRecord& record) {
+  const TestSums clients(sums, kClientGroup);
   record.set_test_examples(static_cast<uint64_t>(clients.examples));
   record.set_test_loss(clients.loss);
   record.set_accuracy(clients.accuracy);
-  const TestSums central(layout, tally, kEvaluatorGroup);
+  const TestSums central(sums, kEvaluatorGroup);
   record.set_central_examples(static_cast<uint64_t>(central.examples));
   record.set_central_loss(central.loss);
   record.set_central_accuracy(central.accuracy);
@@ -201,25 +239,54 @@ void FillTest(const ReportLayout& layout, const Tally& tally, v1::RoundRecord& r
 
 }  // namespace
 
+void AskForMeasures(v1::Task& task) {
+  const bool weighted = task.weighting() == v1::EXAMPLES;
+  const bool encoded = task.encoding() != v1::EXACT;
+  // An evaluation alone does not touch the training data.
+  if (!Asks(task, kTestExamples)) {
+    Ask(kLoss, task);
+    Ask(kLossSquared, task);
+    if (weighted) {
+      for (const char* name : {kWeight, kWeightedLoss, kWeightedLossSquared}) Ask(name, task);
+    }
+  }
+  if (Asks(task, kGradient)) Ask(kGradientSquared, task);
+  const v1::Task asked = task;  // grows below
+  for (const v1::Sum& sum : asked.sums()) {
+    if (sum.name() != kDrift) continue;
+    Ask(kDriftSquared, task, sum.steps());
+    if (weighted) Ask(kWeightedDriftSquared, task, sum.steps());
+    if (task.repeats() > 1 && task.rule().batch_size() > 0) {
+      Ask(kIterateBiasSquared, task, sum.steps());
+      Ask(kPseudoGradientVariance, task, sum.steps());
+    }
+    if (encoded) Ask(kEncodingVariance, task, sum.steps());
+  }
+  if (Asks(task, kDisplacement) && Asks(task, kDrift)) Ask(kDisplacementSquared, task);
+  if (Asks(task, kDisplacement) && encoded) Ask(kEncodingError, task);
+}
+
 void FillMeasures(const v1::Task& task, const Tally& tally, const Population& population,
                   const v1::ConstantsResult* constants, v1::RoundRecord& record) {
-  const ReportLayout layout(task);
-  record.set_loss(kNaN);
-  record.set_loss_standard_error(kNaN);
-  record.set_gradient_norm(kNaN);
-  record.set_dissimilarity(kNaN);
-  record.set_test_loss(kNaN);
-  record.set_accuracy(kNaN);
-  record.set_central_loss(kNaN);
-  record.set_central_accuracy(kNaN);
+  // What was not asked for is NaN.
+  for (const auto set :
+       {&v1::RoundRecord::set_loss, &v1::RoundRecord::set_loss_standard_error,
+        &v1::RoundRecord::set_gradient_norm, &v1::RoundRecord::set_dissimilarity,
+        &v1::RoundRecord::set_gradient_diversity, &v1::RoundRecord::set_consensus_error,
+        &v1::RoundRecord::set_pairwise_cosine, &v1::RoundRecord::set_test_loss,
+        &v1::RoundRecord::set_accuracy, &v1::RoundRecord::set_central_loss,
+        &v1::RoundRecord::set_central_accuracy}) {
+    (record.*set)(kNaN);
+  }
   if (tally.clients() == 0) return;
-  FillLoss(layout, tally, record);
-  FillGradient(layout, task.rule().step_size(), tally, record);
-  FillDrift(task, layout, tally, population, constants, record);
-  FillTest(layout, tally, record);
-  if (layout.encoding_error >= 0) {
-    record.set_encoding_error_squared(tally.scalar(At(layout.encoding_error)) /
-                                      static_cast<double>(tally.weight()));
+  const Sums sums(task, tally);
+  FillLoss(sums, record);
+  FillGradient(sums, record);
+  FillDrift(task, sums, population, constants, record);
+  FillAgreement(sums, record);
+  FillTest(sums, record);
+  if (sums.has(kEncodingError)) {
+    record.set_encoding_error_squared(sums.number(kEncodingError) / sums.weight());
   }
 }
 

@@ -6,9 +6,10 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "common/layout.h"
+#include "common/sums.h"
 #include "common/tally.h"
 #include "proto/federation.pb.h"
+#include "proto/record.pb.h"
 #include "proto/run.pb.h"
 
 namespace leeway {
@@ -23,6 +24,11 @@ struct Population {
   uint64_t clients = 0;
   uint64_t examples = 0;  // of all clients together: their total weight under EXAMPLES
 };
+
+// Adds to a task what the measures need beside the vectors that its phase asks for:
+// losses, squared norms, what encodings add. Weighting, encoding, rule and repeats must
+// be set.
+void AskForMeasures(v1::Task& task);
 
 // Fills what the task's sums can tell of a round: loss and its standard error,
 // gradient norm, dissimilarity, drift at each asked h, test results. What was not

@@ -1,6 +1,6 @@
 // Finds w* by L-BFGS on exact federated gradients.
-#include "common/layout.h"
 #include "common/status.h"
+#include "common/sums.h"
 #include "server/lbfgs.h"
 #include "server/phase.h"
 
@@ -14,21 +14,18 @@ class OptimumPhase : public PhaseScript {
     point_ = MakeModel(run.layout, search_.point());
   }
 
-  RoundPlan Next(const RunContext&, uint64_t) const override {
+  RoundPlan Next(const RunContext& run, uint64_t) const override {
     RoundPlan plan;
     plan.record.set_kind(v1::OPTIMUM_ROUND);
-    plan.task.mutable_rule()->set_step_size(config_.gradient_scale());
-    plan.task.set_full_step(true);
+    Ask(kGradient, plan.task).set_largest(run.config.max_update() / config_.gradient_scale());
     plan.base = point_;
     return plan;
   }
 
   absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t rounds_done,
                               RunContext& run) override {
-    const ReportLayout layout(plan.task);
-    const double scale = plan.task.rule().step_size() * static_cast<double>(tally.weight());
     const double before = search_.best_norm();
-    search_.Observe(tally.vector(static_cast<size_t>(layout.full_step)) / scale);
+    search_.Observe(MeanOf(plan.task, tally, kGradient));
     if (search_.best_norm() < before) {
       run.optimum_loss = plan.record.loss();
       run.optimum_loss_standard_error = plan.record.loss_standard_error();

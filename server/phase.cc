@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/sums.h"
+
 namespace leeway {
 
 const ModelPtr& RunContext::At(v1::Probe::Point point) const {
@@ -21,6 +23,11 @@ double RunContext::StepSize(double configured, uint32_t steps) const {
   const double eta = 1 / constants->largest_client_smoothness();
   const double convexity = constants->smallest_client_convexity();
   return convexity > 0 ? std::min(eta, 1 / (convexity * std::max<uint32_t>(steps, 1))) : eta;
+}
+
+Vector<double> MeanOf(const v1::Task& task, const Tally& tally, absl::string_view name) {
+  const TaskSums sums(task, tally.shape().dimension);
+  return tally.vector(static_cast<size_t>(sums.vector(name))) / static_cast<double>(tally.weight());
 }
 
 absl::Status PhaseScript::Restore(const std::vector<double>& state, const RunContext&) {

@@ -11,19 +11,20 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/model.h"
 #include "common/model_layout.h"
 #include "common/tally.h"
 #include "common/workers.h"
 #include "proto/federation.pb.h"
+#include "proto/record.pb.h"
 #include "proto/run.pb.h"
-#include "server/model.h"
 
 namespace leeway {
 
 // One round that the script wants.
 struct RoundPlan {
   v1::RoundRecord record;        // kind, phase, numbers, rates: what is known beforehand
-  v1::Task task;                 // all but fraction_bits, which depends on the cohort
+  v1::Task task;                 // all but the sums' units, which depend on the cohort
   uint32_t sample = 0;           // clients to draw; 0: all
   uint64_t rounds_in_phase = 0;  // 0: not known
   // Its number within the phase, where that is not simply the next one: a measure
@@ -69,6 +70,9 @@ class PhaseScript {
 
 // The phase at the start of its work. May change run.current (train.start).
 std::unique_ptr<PhaseScript> MakePhase(const v1::Phase& phase, RunContext& run);
+
+// The weighted mean over clients of a vector that the task asks for.
+Vector<double> MeanOf(const v1::Task& task, const Tally& tally, absl::string_view name);
 
 // Rounds that more than one phase asks for: a probe, and an evaluation, of the
 // model at a point.

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/layout.h"
+#include "common/sums.h"
 #include "server/measures.h"
 #include "server/phase.h"
 #include "server/threshold_search.h"
@@ -44,10 +44,9 @@ class EvaluatePhase : public PhaseScript {
     RoundPlan plan = PlanEvaluation(config_.point(), run);
     plan.rounds_in_phase = config_.percentiles().empty() ? 1 : 0;
     if (stage_ == Stage::kPooled) return plan;
-    plan.task.set_count(stage_ == Stage::kAccuracy ? v1::CLIENT_ACCURACY : v1::CLIENT_TEST_LOSS);
-    plan.task.add_thresholds(kNothing);
+    AskAbove(Count(), kNothing, plan.task);
     for (const ThresholdSearch& search : searches_) {
-      for (const double t : search.thresholds()) plan.task.add_thresholds(t);
+      for (const double t : search.thresholds()) AskAbove(Count(), t, plan.task);
     }
     return plan;
   }
@@ -105,6 +104,8 @@ class EvaluatePhase : public PhaseScript {
   enum class Stage { kPooled, kAccuracy, kLoss };
   static constexpr double kNothing = -1;  // every client with a test part is above it
 
+  const char* Count() const { return stage_ == Stage::kAccuracy ? kAccuracyAbove : kTestLossAbove; }
+
   std::vector<ThresholdSearch> Fresh(Stage stage) const {
     // An accuracy is at most 1.
     return std::vector<ThresholdSearch>(
@@ -115,10 +116,9 @@ class EvaluatePhase : public PhaseScript {
   // The p-th percentile of n clients is the k-th smallest value, k = ceil(p n / 100):
   // it is above t if fewer than k clients are not.
   void Narrow(const v1::Task& task, const Tally& tally) {
-    const ReportLayout layout(task);
-    const auto above = [&](size_t j) {
-      return tally.scalar(kClientGroup, static_cast<size_t>(layout.first_count) + j);
-    };
+    const TaskSums sums(task, tally.shape().dimension);
+    const auto first = static_cast<size_t>(sums.number(Count()));
+    const auto above = [&](size_t j) { return tally.number(kClientGroup, first + j); };
     const double clients = above(0);
     size_t next = 1;
     for (size_t i = 0; i < searches_.size(); ++i) {
@@ -148,8 +148,10 @@ RoundPlan PlanProbe(const v1::Probe& probe, const RunContext& run) {
   rule.set_step_size(run.StepSize(probe.step_size(), steps));
   rule.set_steps(steps);
   rule.set_batch_size(probe.batch_size());
-  plan.task.set_full_step(true);
-  *plan.task.mutable_drift_steps() = probe.steps();
+  // Both in units of the gradient: a displacement is step_size times as long.
+  const double largest = run.config.max_update() / rule.step_size();
+  Ask(kGradient, plan.task).set_largest(largest);
+  for (const uint32_t h : probe.steps()) Ask(kDrift, plan.task, h).set_largest(largest);
   plan.task.set_groups(Groups(probe, run.clients));
   plan.task.set_repeats(probe.repeats());
   plan.sample = probe.clients();
@@ -162,8 +164,7 @@ RoundPlan PlanEvaluation(v1::Probe::Point point, const RunContext& run) {
   RoundPlan plan;
   plan.record.set_kind(v1::EVALUATE_ROUND);
   plan.record.set_point(point);
-  plan.task.mutable_rule()->set_step_size(1);
-  plan.task.set_evaluate(true);
+  for (const char* name : {kTestExamples, kTestLoss, kTestCorrect}) Ask(name, plan.task);
   plan.task.set_groups(kEvaluatorGroup + 1);
   plan.rounds_in_phase = 1;
   plan.base = run.At(point);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "common/sums.h"
 #include "server/measures.h"
 
 namespace leeway {
@@ -90,11 +91,15 @@ RoundPlan Script::Next() const {
   record.set_local_steps(plan.task.rule().steps());
   record.set_batch_size(plan.task.rule().batch_size());
   // Test results are pooled over examples, so each client's sums count once.
-  plan.task.set_weighting(plan.task.evaluate() ? v1::UNIFORM : run_.config.weighting());
-  plan.task.set_max_update(run_.config.max_update());
+  const bool tests = Asks(plan.task, kTestExamples);
+  plan.task.set_weighting(tests ? v1::UNIFORM : run_.config.weighting());
   // Probes stay exact; what is trained on, and the drift that comes with it, need not be.
   if (record.kind() == v1::TRAIN_ROUND) plan.task.set_encoding(run_.config.encoding());
   if (plan.task.groups() == 0) plan.task.set_groups(1);
+  AskForMeasures(plan.task);
+  for (v1::Sum& sum : *plan.task.mutable_sums()) {
+    if (sum.shape() != v1::NUMBER && sum.largest() == 0) sum.set_largest(run_.config.max_update());
+  }
   return plan;
 }
 

@@ -10,10 +10,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/model.h"
 #include "common/model_layout.h"
 #include "common/tally.h"
+#include "proto/record.pb.h"
 #include "proto/run.pb.h"
-#include "server/model.h"
 #include "server/phase.h"
 
 namespace leeway {

@@ -18,7 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "common/mutex.h"
 #include "common/wire.h"
-#include "server/holdings.h"
+#include "records/holdings.h"
 
 namespace leeway {
 

@@ -3,8 +3,8 @@
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
-#include "common/layout.h"
 #include "common/status.h"
+#include "common/sums.h"
 #include "server/phase.h"
 
 namespace leeway {
@@ -101,9 +101,9 @@ class TrainPhase : public PhaseScript {
     *plan.task.mutable_rule() = config_.local();
     plan.task.mutable_rule()->set_step_size(
         run.StepSize(config_.local().step_size(), config_.local().steps()));
-    plan.task.set_displacement(true);
+    Ask(kDisplacement, plan.task);
     if (!config_.drift_off() && trained % config_.drift_every() == 0) {
-      plan.task.add_drift_steps(0);
+      Ask(kDrift, plan.task).set_largest(run.config.max_update() / plan.task.rule().step_size());
     }
     plan.sample = run.config.cohort().size();
     plan.base = run.current;
@@ -112,7 +112,8 @@ class TrainPhase : public PhaseScript {
 
   // w <- w - alpha * m, m <- momentum * m + average displacement (paper, eq. (2)).
   absl::Status Move(const RoundPlan& plan, const Tally& tally, RunContext& run) {
-    const ReportLayout layout(plan.task);
+    const TaskSums sums(plan.task, run.layout.size());
+    const auto displacement = static_cast<size_t>(sums.vector(kDisplacement));
     const v1::ServerOptimizer& server = config_.server();
     if (server.momentum() > 0 && momentum_.size() == 0) {
       momentum_ = Vector<double>::Zero(static_cast<Eigen::Index>(run.layout.size()));
@@ -123,8 +124,7 @@ class TrainPhase : public PhaseScript {
           const auto size = static_cast<Eigen::Index>(values.size());
           double space[kMostChanged];
           Eigen::Map<Vector<double>> move(space, size);
-          tally.Read(static_cast<size_t>(layout.displacement), begin,
-                     absl::MakeSpan(space, values.size()));
+          tally.Read(displacement, begin, absl::MakeSpan(space, values.size()));
           move /= static_cast<double>(tally.weight());
           if (server.momentum() > 0) {
             auto kept = momentum_.segment(static_cast<Eigen::Index>(begin), size);

@@ -25,9 +25,9 @@
 
 #include "common/digest.h"
 #include "common/rng.h"
+#include "common/sampler.h"
 #include "common/tally.h"
 #include "server/coordinator.h"
-#include "server/sampler.h"
 
 namespace leeway {
 namespace {

@@ -14,9 +14,9 @@
 #include "client/objective.h"
 #include "common/layout.h"
 #include "common/rng.h"
+#include "common/sampler.h"
 #include "common/tally.h"
-#include "server/config.h"
-#include "server/sampler.h"
+#include "records/config.h"
 #include "server/script.h"
 
 namespace leeway {

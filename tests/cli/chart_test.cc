@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cli/scale.h"
-#include "cli/utf8.h"
+#include "common/utf8.h"
 
 namespace leeway {
 namespace {

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "cli/drift.h"
 #include "cli/run.h"
-#include "server/store.h"
-#include "tests/cli/run_fixture.h"
+#include "records/store.h"
+#include "records/verdict_text.h"
+#include "tests/records/run_fixture.h"
 
 namespace leeway {
 namespace {

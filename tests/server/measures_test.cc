@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/rng.h"
-#include "server/sampler.h"
+#include "common/sampler.h"
 
 namespace leeway {
 namespace {

@@ -15,7 +15,7 @@
 #include "common/digest.h"
 #include "common/wire.h"
 #include "proto/federation.grpc.pb.h"
-#include "server/config.h"
+#include "records/config.h"
 #include "server/engine.h"
 #include "server/gate.h"
 #include "tests/server/answer.h"

@@ -1,0 +1,157 @@
+#include "client/answer.h"
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/report_step.h"
+#include "common/digest.h"
+#include "common/encoding.h"
+#include "common/mutex.h"
+#include "common/rng.h"
+#include "common/status.h"
+#include "common/sums.h"
+#include "common/tally.h"
+
+namespace leeway {
+namespace {
+
+// A slice over a container's memory that owns it. gRPC may let go of it on another
+// thread.
+template <typename Container>
+grpc::Slice OwningSlice(Container values) {
+  auto* owner = new Container(std::move(values));
+  HandOver(owner);
+  return grpc::Slice(
+      owner->data(), owner->size() * sizeof(typename Container::value_type),
+      [](void* p) {
+        TakeOver(p);
+        delete static_cast<Container*>(p);
+      },
+      owner);
+}
+
+size_t DimensionOf(const Parameters& model) {
+  return std::visit([](const auto& values) { return static_cast<size_t>(values.size()); }, model);
+}
+
+// The reports of one order, as they come.
+class Gathering {
+ public:
+  Gathering(const Worker& worker, const v1::Order& order, size_t dimension, uint64_t seed)
+      : worker_(worker),
+        order_(order),
+        seed_(seed),
+        sums_(order.task(), dimension),
+        steps_(StepsFor(order.task())),
+        outcomes_(static_cast<size_t>(order.clients_size())) {
+    if (!alone()) total_.Reset(sums_.shape());
+  }
+
+  // One client's report goes through the steps and is kept, or added up.
+  void Add(size_t place, absl::StatusOr<AnyReport> report) {
+    outcomes_[place] = report.ok()
+                           ? std::visit([&](auto& own) { return Take(place, own); }, *report)
+                           : report.status();
+  }
+
+  Answer Finish() && {
+    Answer answer;
+    v1::ReportHeader& header = answer.header;
+    header.set_run_id(order_.run_id());
+    header.set_round(order_.round());
+    header.set_attempt(order_.attempt());
+    header.set_base_sha256(order_.model().sha256());
+    header.set_encoding(v1::TALLY);
+    for (size_t place = 0; place < outcomes_.size(); ++place) {
+      const std::string id = worker_.ClientId(ClientAt(place));
+      if (outcomes_[place].ok()) {
+        header.add_clients(id);
+      } else {
+        v1::ClientFailure& failure = *header.add_failures();
+        failure.set_client(id);
+        failure.set_message(std::string(outcomes_[place].message()));
+      }
+    }
+    if (header.clients().empty()) return answer;
+    if (alone()) {
+      answer.payload = std::visit([&](auto& own) { return WriteSingle(own, header); }, *single_);
+    } else {
+      answer.payload =
+          OwningSlice(std::vector<int64_t>(total_.flat().begin(), total_.flat().end()));
+    }
+    header.set_payload_size(answer.payload.size());
+    header.set_payload_hash(
+        Xxh3({reinterpret_cast<const char*>(answer.payload.begin()), answer.payload.size()}));
+    return answer;
+  }
+
+ private:
+  bool alone() const { return outcomes_.size() == 1; }
+  uint32_t ClientAt(size_t place) const { return order_.clients(static_cast<int>(place)); }
+  uint32_t GroupAt(size_t place) const {
+    return order_.groups().empty() ? 0 : order_.groups(static_cast<int>(place));
+  }
+
+  template <typename T>
+  absl::Status Take(size_t place, ClientReport<T>& report) {
+    if (!steps_.empty()) {
+      const ReportContext context{order_.task(), sums_, seed_, order_.round(),
+                                  ClientKey(worker_.ClientId(ClientAt(place)))};
+      for (const std::unique_ptr<ReportStep>& step : steps_) {
+        LEEWAY_RETURN_IF_ERROR(step->Apply(context, report));
+      }
+    }
+    if (alone()) {
+      single_ = std::move(report);
+      return absl::OkStatus();
+    }
+    const std::lock_guard lock(mu_);  // integer sums: the order of arrival leaves no trace
+    return total_.Add<T>(GroupAt(place), report.weight, report.numbers, report.vectors);
+  }
+
+  template <typename T>
+  grpc::Slice WriteSingle(ClientReport<T>& report, v1::ReportHeader& header) {
+    header.set_encoding(EncodingFor(order_.task().encoding(), std::is_same_v<T, double>));
+    for (const double number : sums_.Sent(report.numbers)) header.add_numbers(number);
+    header.set_weight(report.weight);
+    header.set_group(GroupAt(0));
+    if (order_.task().encoding() != v1::EXACT) return OwningSlice(std::move(report.encoded));
+    return OwningSlice(std::move(report.vectors));
+  }
+
+  const Worker& worker_;
+  const v1::Order& order_;
+  const uint64_t seed_;
+  const TaskSums sums_;
+  const std::vector<std::unique_ptr<ReportStep>> steps_;
+  std::vector<absl::Status> outcomes_;  // by place in the order
+  std::optional<AnyReport> single_;     // of an order for one client
+  std::mutex mu_;
+  Tally total_;  // of several; guarded by mu_
+};
+
+}  // namespace
+
+absl::StatusOr<Answer> AnswerOrder(Worker& worker, const v1::Order& order, const Parameters& model,
+                                   uint64_t seed) {
+  for (const uint32_t client : order.clients()) {
+    if (client >= worker.clients()) {
+      return absl::InternalError(
+          absl::StrCat("order names hosted client ", client, " of ", worker.clients()));
+    }
+  }
+  LEEWAY_RETURN_IF_ERROR(CheckSums(order.task()));
+  Gathering gathering(worker, order, DimensionOf(model), seed);
+  worker.Compute(order, model, [&](size_t place, absl::StatusOr<AnyReport> report) {
+    gathering.Add(place, std::move(report));
+  });
+  return std::move(gathering).Finish();
+}
+
+}  // namespace leeway

@@ -1,0 +1,174 @@
+#include "client/builtin_worker.h"
+
+#include <google/protobuf/util/message_differencer.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/model_file.h"
+#include "common/rng.h"
+#include "common/status.h"
+
+namespace leeway {
+absl::StatusOr<std::unique_ptr<BuiltinWorker>> BuiltinWorker::Load(
+    const BuiltinWorkerOptions& options) {
+  std::unique_ptr<BuiltinWorker> worker(new BuiltinWorker);
+  worker->workers_ = std::make_unique<Workers>(options.threads);
+  worker->data_.reserve(options.data.size() + options.evaluators.size());
+  std::string range;
+  for (const std::string& source : options.data) {
+    if (absl::StrContains(source, absl::StrCat(kSyntheticFile, ":"))) {
+      if (!range.empty()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(source, ": ", range, " is given already; give one range"));
+      }
+      range = source;
+      continue;
+    }
+    LEEWAY_ASSIGN_OR_RETURN(Dataset data, Dataset::Load(source));
+    LEEWAY_RETURN_IF_ERROR(worker->Add(std::move(data)));
+  }
+  for (const std::string& directory : options.evaluators) {
+    LEEWAY_ASSIGN_OR_RETURN(Dataset data, Dataset::LoadEvaluator(directory));
+    LEEWAY_RETURN_IF_ERROR(worker->Add(std::move(data)));
+  }
+  if (!range.empty()) LEEWAY_RETURN_IF_ERROR(worker->AddMade(range, options.keep_bytes));
+  if (worker->clients() == 0) return absl::InvalidArgumentError("no data directory given");
+  return worker;
+}
+
+absl::Status BuiltinWorker::Add(Dataset data) {
+  if (!data_.empty() &&
+      !google::protobuf::util::MessageDifferencer::Equals(data.Schema(), schema_)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data of client '", data.id, "' (", data.Schema().ShortDebugString(),
+                     ") differs in shape from that of '", data_[0].id, "' (",
+                     schema_.ShortDebugString(), "); prepare them alike"));
+  }
+  schema_ = data.Schema();
+  data_.push_back(std::move(data));
+  return absl::OkStatus();
+}
+
+absl::Status BuiltinWorker::AddMade(const std::string& range, size_t keep_bytes) {
+  const size_t colon = range.rfind(':');
+  LEEWAY_ASSIGN_OR_RETURN(const SyntheticProblem problem, ReadSynthetic(range.substr(0, colon)));
+  const std::vector<std::string> ends = absl::StrSplit(range.substr(colon + 1), '-');
+  uint32_t first = 0;
+  uint32_t last = 0;
+  if (ends.size() != 2 || !absl::SimpleAtoi(ends[0], &first) || !absl::SimpleAtoi(ends[1], &last) ||
+      first > last || last >= problem.clients) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        range, ": the clients after the colon are not FIRST-LAST with numbers from 0 to ",
+        problem.clients - 1));
+  }
+  SyntheticClients clients(problem);
+  const v1::DataSchema schema = Dataset::Make(clients, first).Schema();
+  if (!data_.empty() && !google::protobuf::util::MessageDifferencer::Equals(schema, schema_)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(range, ": its clients differ in shape from the other data"));
+  }
+  schema_ = schema;
+  // Inputs, targets and what an objective makes of them, at most a matrix.
+  const uint64_t d = problem.dimension;
+  const uint64_t bytes = (problem.samples * (d + 2) + d * d) * sizeof(double) + 1024;
+  const uint32_t count = last - first + 1;
+  const auto kept = static_cast<uint32_t>(std::min<uint64_t>(count, keep_bytes / bytes));
+  made_ = MadeClients{std::move(clients), first, count, kept};
+  return absl::OkStatus();
+}
+
+std::string BuiltinWorker::ClientId(uint32_t client) const {
+  if (client < data_.size()) return data_[client].id;
+  return made_->clients.Name(made_->first + client - static_cast<uint32_t>(data_.size()));
+}
+
+v1::JoinRequest BuiltinWorker::Hosted() const {
+  v1::JoinRequest request;
+  *request.mutable_schema() = schema_;
+  for (const Dataset& data : data_) *request.add_clients() = data.Hosted();
+  for (auto client = static_cast<uint32_t>(data_.size()); client < clients(); ++client) {
+    v1::HostedClient& hosted = *request.add_clients();
+    hosted.set_id(ClientId(client));
+    hosted.set_examples(made_->clients.problem().samples);
+  }
+  return request;
+}
+
+absl::Status BuiltinWorker::Prepare(const v1::Welcome& welcome) {
+  model_ = welcome.model();
+  LEEWAY_ASSIGN_OR_RETURN(layout_, LayoutOf(model_, schema_));
+  seed_ = welcome.seed();
+  objectives_.clear();
+  objectives_.resize(data_.size() + (made_ ? made_->kept : 0));
+  for (size_t i = 0; i < data_.size(); ++i) {
+    LEEWAY_ASSIGN_OR_RETURN(objectives_[i], MakeObjective(model_, data_[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<AnyObjective*> BuiltinWorker::ObjectiveOf(uint32_t client, AnyObjective& made) {
+  AnyObjective& objective = client < objectives_.size() ? objectives_[client] : made;
+  if (std::visit([](const auto& pointer) { return pointer == nullptr; }, objective)) {
+    const uint32_t number = made_->first + client - static_cast<uint32_t>(data_.size());
+    LEEWAY_ASSIGN_OR_RETURN(objective,
+                            MakeObjective(model_, Dataset::Make(made_->clients, number)));
+  }
+  return &objective;
+}
+
+absl::StatusOr<Parameters> BuiltinWorker::Decode(absl::string_view file) const {
+  return DecodeModel(file, layout_.tensors, "model");
+}
+
+void BuiltinWorker::Compute(const v1::Order& order, const Parameters& model, Take take) {
+  std::visit([&](const auto& values) { ComputeAs(order, values, take); }, model);
+}
+
+std::vector<size_t> BuiltinWorker::LongestFirst(const v1::Order& order) const {
+  std::vector<size_t> turns(static_cast<size_t>(order.clients_size()));
+  std::iota(turns.begin(), turns.end(), size_t{0});
+  if (data_.empty()) return turns;  // all made clients are alike
+  std::stable_sort(turns.begin(), turns.end(), [&](size_t a, size_t b) {
+    return Examples(order.clients(static_cast<int>(a))) >
+           Examples(order.clients(static_cast<int>(b)));
+  });
+  return turns;
+}
+
+uint64_t BuiltinWorker::Examples(uint32_t client) const {
+  if (client >= data_.size()) return made_->clients.problem().samples;
+  const Dataset& data = data_[client];
+  return (data.evaluator ? 0 : data.train.examples()) + (data.test ? data.test->examples() : 0);
+}
+
+template <typename T>
+void BuiltinWorker::ComputeAs(const v1::Order& order, const Vector<T>& model, Take take) {
+  const LocalTask task(order.task(), static_cast<size_t>(model.size()));
+  const std::vector<size_t> turns = LongestFirst(order);
+  workers_->Run(turns.size(), [&](size_t turn) {
+    const size_t place = turns[turn];
+    take(place, ComputeOne(order, order.clients(static_cast<int>(place)), task, model));
+  });
+}
+
+template <typename T>
+absl::StatusOr<AnyReport> BuiltinWorker::ComputeOne(const v1::Order& order, uint32_t client,
+                                                    const LocalTask& task, const Vector<T>& model) {
+  if (IsEvaluator(client) && !task.only_tests()) {
+    return absl::PermissionDeniedError("holds a central test set: it evaluates, nothing else");
+  }
+  AnyObjective made;
+  LEEWAY_ASSIGN_OR_RETURN(AnyObjective * objective, ObjectiveOf(client, made));
+  const Rng rng(seed_, order.round(), ClientKey(ClientId(client)), Purpose::kBatchOrder);
+  LEEWAY_ASSIGN_OR_RETURN(
+      ClientReport<T> report,
+      RunTask<T>(*std::get<std::unique_ptr<Objective<T>>>(*objective), task, model, rng));
+  return AnyReport(std::move(report));
+}
+
+}  // namespace leeway

@@ -1,0 +1,87 @@
+// BuiltinWorker: computes the models that Leeway contains. It computes one client per
+// thread, so the number of threads changes nothing but speed. Clients have their data in
+// files or, of the synthetic problem, are generated when they are needed, and then cost
+// nothing while they are not asked to work. Not thread-safe: one order at a time.
+#ifndef LEEWAY_CLIENT_BUILTIN_WORKER_H_
+#define LEEWAY_CLIENT_BUILTIN_WORKER_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/dataset.h"
+#include "client/local_update.h"
+#include "client/objective.h"
+#include "client/worker.h"
+#include "common/model_layout.h"
+#include "common/synthetic.h"
+#include "common/vectors.h"
+#include "common/workers.h"
+#include "proto/federation.pb.h"
+
+namespace leeway {
+
+struct BuiltinWorkerOptions {
+  // A client's directory each, or FILE/synthetic.json:FIRST-LAST: clients made on the
+  // fly, counted from 0.
+  std::vector<std::string> data;
+  std::vector<std::string> evaluators;  // directories of central test sets
+  size_t threads = 1;
+  // Clients made on the fly are kept for their next order as far as this goes.
+  size_t keep_bytes = size_t{1} << 30;
+};
+
+class BuiltinWorker : public Worker {
+ public:
+  // Loads every directory, and central test sets; all must have the same schema.
+  static absl::StatusOr<std::unique_ptr<BuiltinWorker>> Load(const BuiltinWorkerOptions& options);
+
+  v1::JoinRequest Hosted() const override;
+  size_t clients() const override { return data_.size() + (made_ ? made_->count : 0); }
+  std::string ClientId(uint32_t client) const override;
+  // Builds the objectives for the run's model.
+  absl::Status Prepare(const v1::Welcome& welcome) override;
+  absl::StatusOr<Parameters> Decode(absl::string_view file) const override;
+  void Compute(const v1::Order& order, const Parameters& model, Take take) override;
+
+ private:
+  struct MadeClients {  // at the places after those with files
+    SyntheticClients clients;
+    uint32_t first = 0;
+    uint32_t count = 0;
+    uint32_t kept = 0;  // so many of them are kept
+  };
+
+  absl::Status Add(Dataset data);
+  absl::Status AddMade(const std::string& range, size_t keep_bytes);
+  bool IsEvaluator(uint32_t client) const {
+    return client < data_.size() && data_[client].evaluator;
+  }
+  // The objective of a client; if it is not kept, `made` owns it.
+  absl::StatusOr<AnyObjective*> ObjectiveOf(uint32_t client, AnyObjective& made);
+  // The places of an order's clients in the order of work: with the longest first, no
+  // thread is left alone with one at the end.
+  std::vector<size_t> LongestFirst(const v1::Order& order) const;
+  uint64_t Examples(uint32_t client) const;
+  template <typename T>
+  void ComputeAs(const v1::Order& order, const Vector<T>& model, Take take);
+  template <typename T>
+  absl::StatusOr<AnyReport> ComputeOne(const v1::Order& order, uint32_t client,
+                                       const LocalTask& task, const Vector<T>& model);
+
+  std::unique_ptr<Workers> workers_;
+  v1::DataSchema schema_;
+  std::vector<Dataset> data_;
+  std::optional<MadeClients> made_;
+  v1::Model model_;
+  std::vector<AnyObjective> objectives_;  // of those that are kept: null until first needed
+  ModelLayout layout_;
+  uint64_t seed_ = 0;
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_CLIENT_BUILTIN_WORKER_H_

@@ -1,0 +1,244 @@
+#include "common/sums.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace leeway {
+namespace {
+
+constexpr double kAny = NumberSum::kMostNumber;
+
+// What the protocol knows of a sum by its name.
+struct KnownSum {
+  const char* name;
+  v1::SumShape shape;
+  double smallest;  // of numbers
+  double largest;
+  // Of numbers that follow from the rest of a report:
+  const char* source = nullptr;  // "": the weight alone
+  bool squared = false;
+  bool weighted = false;
+};
+
+constexpr KnownSum kKnown[] = {
+    {kDisplacement, v1::VECTOR, 0, 0},
+    {kGradient, v1::VECTOR, 0, 0},
+    {kDrift, v1::VECTOR, 0, 0},
+    {kHessian, v1::MATRIX, 0, 0},
+    {kLoss, v1::NUMBER, -kAny, kAny},
+    {kIterateBiasSquared, v1::NUMBER, -kAny, kAny},  // an unbiased estimate may be negative
+    {kPseudoGradientVariance, v1::NUMBER, 0, kAny},
+    {kTestExamples, v1::NUMBER, 0, 0x1p53},
+    {kTestLoss, v1::NUMBER, -kAny, kAny},
+    {kTestCorrect, v1::NUMBER, 0, 0x1p53},
+    {kEncodingError, v1::NUMBER, 0, kAny},
+    {kEncodingVariance, v1::NUMBER, 0, kAny},
+    {kSmoothnessAbove, v1::NUMBER, 0, 1},
+    {kConvexityAbove, v1::NUMBER, 0, 1},
+    {kHessianDistanceAbove, v1::NUMBER, 0, 1},
+    {kAccuracyAbove, v1::NUMBER, 0, 1},
+    {kTestLossAbove, v1::NUMBER, 0, 1},
+    {kLossSquared, v1::NUMBER, 0, kAny, kLoss, true},
+    {kWeight, v1::NUMBER, 0, kAny, "", false, true},
+    {kWeightedLoss, v1::NUMBER, -kAny, kAny, kLoss, false, true},
+    {kWeightedLossSquared, v1::NUMBER, 0, kAny, kLoss, true, true},
+    {kGradientSquared, v1::NUMBER, 0, kAny, kGradient, true},
+    {kDriftSquared, v1::NUMBER, 0, kAny, kDrift, true},
+    {kWeightedDriftSquared, v1::NUMBER, 0, kAny, kDrift, true, true},
+    {kDisplacementSquared, v1::NUMBER, 0, kAny, kDisplacement, true},
+};
+
+const KnownSum* Know(absl::string_view name) {
+  for (const KnownSum& known : kKnown) {
+    if (name == known.name) return &known;
+  }
+  return nullptr;
+}
+
+std::string Title(const v1::Sum& sum) {
+  return sum.steps() == 0 ? sum.name() : absl::StrCat(sum.name(), " after ", sum.steps(), " steps");
+}
+
+v1::Sum& Add(absl::string_view name, v1::Task& task) {
+  v1::Sum& sum = *task.add_sums();
+  sum.set_name(std::string(name));
+  if (const KnownSum* known = Know(name)) {
+    sum.set_shape(known->shape);
+    sum.set_smallest(known->smallest);
+    sum.set_largest(known->largest);
+  }
+  return sum;
+}
+
+}  // namespace
+
+v1::Sum& Ask(absl::string_view name, v1::Task& task, uint32_t steps) {
+  for (v1::Sum& sum : *task.mutable_sums()) {
+    if (sum.name() == name && sum.steps() == steps) return sum;
+  }
+  v1::Sum& sum = Add(name, task);
+  sum.set_steps(steps);
+  return sum;
+}
+
+void AskAbove(absl::string_view name, double threshold, v1::Task& task) {
+  Add(name, task).set_threshold(threshold);
+}
+
+bool Asks(const v1::Task& task, absl::string_view name) {
+  return std::any_of(task.sums().begin(), task.sums().end(),
+                     [&](const v1::Sum& sum) { return sum.name() == name; });
+}
+
+void SetUnits(uint64_t total_weight, v1::Task& task) {
+  for (v1::Sum& sum : *task.mutable_sums()) {
+    if (sum.shape() == v1::NUMBER) continue;
+    sum.set_unit(std::ldexp(1.0, -FractionBits(sum.largest(), total_weight)));
+  }
+}
+
+absl::Status CheckSums(const v1::Task& task) {
+  for (const v1::Sum& sum : task.sums()) {
+    const KnownSum* known = Know(sum.name());
+    if (known == nullptr || known->shape != sum.shape()) {
+      return absl::UnimplementedError(absl::StrCat(
+          "task.sums asks for '", sum.name(), "' as ", v1::SumShape_Name(sum.shape()),
+          ", which this client does not know; install the server's version of Leeway"));
+    }
+    int exponent = 0;
+    if (sum.shape() != v1::NUMBER &&
+        !(sum.unit() > 0 && std::frexp(sum.unit(), &exponent) == 0.5 && sum.largest() > 0)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the unit of '", sum.name(), "' is ", sum.unit(), " and its largest value ",
+                       sum.largest(), "; expected a power of two and a positive number"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+double SquaredNorm(absl::Span<const T> x) {
+  constexpr size_t kLanes = 8;
+  double lanes[kLanes] = {};
+  size_t i = 0;
+  for (; i + kLanes <= x.size(); i += kLanes) {
+    for (size_t k = 0; k < kLanes; ++k) {
+      const auto value = static_cast<double>(x[i + k]);
+      lanes[k] += value * value;
+    }
+  }
+  for (size_t k = 0; i < x.size(); ++i, ++k) {
+    const auto value = static_cast<double>(x[i]);
+    lanes[k] += value * value;
+  }
+  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
+         ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+}
+template double SquaredNorm<float>(absl::Span<const float>);
+template double SquaredNorm<double>(absl::Span<const double>);
+
+TaskSums::TaskSums(const v1::Task& task, size_t dimension) {
+  shape_.dimension = dimension;
+  shape_.groups = std::max<size_t>(1, task.groups());
+  for (const v1::Sum& sum : task.sums()) {
+    if (sum.shape() == v1::NUMBER) {
+      numbers_.push_back({sum.name(), sum.steps(), static_cast<int>(shape_.numbers.size())});
+      shape_.numbers.push_back({Title(sum), sum.smallest(), sum.largest()});
+      continue;
+    }
+    const size_t count = sum.shape() == v1::MATRIX ? dimension : 1;
+    vectors_.push_back({sum.name(), sum.steps(), static_cast<int>(shape_.vectors.size())});
+    const int bits = sum.unit() > 0 ? -std::ilogb(sum.unit()) : 0;
+    for (size_t k = 0; k < count; ++k) {
+      shape_.vectors.push_back({Title(sum), bits, sum.largest()});
+    }
+  }
+  sent_.assign(numbers_.size(), true);
+  for (size_t i = 0; i < numbers_.size(); ++i) {
+    const KnownSum* known = Know(numbers_[i].name);
+    if (known == nullptr || known->source == nullptr) continue;
+    Derived derived{i, false, kNone, known->squared, known->weighted};
+    const absl::string_view source = known->source;
+    if (!source.empty()) {
+      derived.from_vector = Know(source)->shape == v1::VECTOR;
+      derived.source = derived.from_vector ? vector(source, numbers_[i].steps)
+                                           : number(source, numbers_[i].steps);
+      // Without its source in the report it is a number like others.
+      if (derived.source == kNone) continue;
+    }
+    derived_.push_back(derived);
+    // The server sees only what a short encoding leaves of a vector.
+    sent_[i] = derived.from_vector && task.encoding() != v1::EXACT;
+  }
+}
+
+int TaskSums::Find(const std::vector<Place>& places, absl::string_view name, uint32_t steps) {
+  for (const Place& place : places) {
+    if (place.steps == steps && place.name == name) return place.at;
+  }
+  return kNone;
+}
+
+int TaskSums::number(absl::string_view name, uint32_t steps) const {
+  return Find(numbers_, name, steps);
+}
+
+int TaskSums::vector(absl::string_view name, uint32_t steps) const {
+  return Find(vectors_, name, steps);
+}
+
+std::vector<uint32_t> TaskSums::StepsOf(absl::string_view name) const {
+  std::vector<uint32_t> steps;
+  for (const Place& place : vectors_) {
+    if (place.name == name) steps.push_back(place.steps);
+  }
+  return steps;
+}
+
+template <typename T>
+void TaskSums::Derive(uint64_t weight, absl::Span<const T> vectors, absl::Span<double> numbers,
+                      bool decoded) const {
+  for (const Derived& one : derived_) {
+    if (decoded && one.from_vector) continue;
+    double value = 1;
+    if (one.from_vector) {
+      value = SquaredNorm(
+          vectors.subspan(static_cast<size_t>(one.source) * shape_.dimension, shape_.dimension));
+    } else if (one.source != kNone) {
+      value = numbers[static_cast<size_t>(one.source)];
+      if (one.squared) value *= value;
+    }
+    numbers[one.at] = one.weighted ? static_cast<double>(weight) * value : value;
+  }
+}
+template void TaskSums::Derive<float>(uint64_t, absl::Span<const float>, absl::Span<double>,
+                                      bool) const;
+template void TaskSums::Derive<double>(uint64_t, absl::Span<const double>, absl::Span<double>,
+                                       bool) const;
+
+size_t TaskSums::sent_numbers() const {
+  return static_cast<size_t>(std::count(sent_.begin(), sent_.end(), true));
+}
+
+std::vector<double> TaskSums::Sent(absl::Span<const double> numbers) const {
+  std::vector<double> sent;
+  sent.reserve(numbers.size());
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (IsSent(i)) sent.push_back(numbers[i]);
+  }
+  return sent;
+}
+
+std::vector<double> TaskSums::Spread(absl::Span<const double> sent) const {
+  std::vector<double> numbers(sent_.size(), 0.0);
+  size_t next = 0;
+  for (size_t i = 0; i < numbers.size() && next < sent.size(); ++i) {
+    if (IsSent(i)) numbers[i] = sent[next++];
+  }
+  return numbers;
+}
+
+}  // namespace leeway

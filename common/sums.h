@@ -1,0 +1,129 @@
+// The sums that a task asks for, by name: what each is made of, where it stands in
+// reports and tallies, and which numbers follow from the rest of a report. Client and
+// server read a task through TaskSums; docs/wire-format.md is the same in words.
+#ifndef LEEWAY_COMMON_SUMS_H_
+#define LEEWAY_COMMON_SUMS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/tally.h"
+#include "proto/federation.pb.h"
+
+namespace leeway {
+
+// Vectors in the shape of the model, of a client whose local loss is F_c.
+inline constexpr char kDisplacement[] = "displacement";  // w - w^(h)
+inline constexpr char kGradient[] = "gradient";          // grad F_c(w)
+inline constexpr char kDrift[] = "drift";      // B_c^h = grad F_c(w) - (w - w^(h))/(eta h)
+inline constexpr char kHessian[] = "hessian";  // of F_c at w: a matrix
+
+// Numbers.
+inline constexpr char kLoss[] = "loss";  // F_c(w)
+inline constexpr char kIterateBiasSquared[] = "iterate_bias_squared";
+// Times the client's weight, so that it is summed with the weight squared.
+inline constexpr char kPseudoGradientVariance[] = "pseudo_gradient_variance";
+inline constexpr char kTestExamples[] = "test_examples";
+inline constexpr char kTestLoss[] = "test_loss";  // summed over test examples
+inline constexpr char kTestCorrect[] = "test_correct";
+inline constexpr char kEncodingError[] = "encoding_error";  // |decoded - exact displacement|^2
+inline constexpr char kEncodingVariance[] =
+    "encoding_variance";  // weight * |decoded - exact drift|^2
+// 1 if the client's quantity is above the sum's threshold, else 0: by such counts the
+// server finds extremes and percentiles over clients.
+inline constexpr char kSmoothnessAbove[] = "smoothness_above";
+inline constexpr char kConvexityAbove[] = "convexity_above";
+inline constexpr char kHessianDistanceAbove[] = "hessian_distance_above";
+inline constexpr char kAccuracyAbove[] = "accuracy_above";
+inline constexpr char kTestLossAbove[] = "test_loss_above";
+
+// Numbers that follow from the weight, a number or a vector of the same report.
+inline constexpr char kLossSquared[] = "loss_squared";
+inline constexpr char kWeight[] = "weight";
+inline constexpr char kWeightedLoss[] = "weighted_loss";
+inline constexpr char kWeightedLossSquared[] = "weighted_loss_squared";
+inline constexpr char kGradientSquared[] = "gradient_squared";
+inline constexpr char kDriftSquared[] = "drift_squared";
+inline constexpr char kWeightedDriftSquared[] = "weighted_drift_squared";
+inline constexpr char kDisplacementSquared[] = "displacement_squared";
+
+// Adds a sum to a task, unless the task asks for it already, and returns it.
+v1::Sum& Ask(absl::string_view name, v1::Task& task, uint32_t steps = 0);
+// Adds a count of clients above `threshold`.
+void AskAbove(absl::string_view name, double threshold, v1::Task& task);
+// Does the task ask for it, after whatever number of steps?
+bool Asks(const v1::Task& task, absl::string_view name);
+// Sets the unit of every vector to the finest with which the sum of clients of this
+// weight cannot overflow.
+void SetUnits(uint64_t total_weight, v1::Task& task);
+// Every name is known and has its shape, every unit is a power of two.
+absl::Status CheckSums(const v1::Task& task);
+
+// |x|^2 in float64. The same bits on every machine: the order of the additions is fixed.
+template <typename T>
+double SquaredNorm(absl::Span<const T> x);
+
+// A task's sums. Constant after construction.
+class TaskSums {
+ public:
+  static constexpr int kNone = -1;
+
+  TaskSums() = default;
+  // `dimension` is the number of the model's parameters.
+  TaskSums(const v1::Task& task, size_t dimension);
+
+  // Place of a sum among the numbers or the vectors of a report and of a tally; kNone
+  // where the task does not ask for it. Of a matrix, and of counts, the first place.
+  int number(absl::string_view name, uint32_t steps = 0) const;
+  int vector(absl::string_view name, uint32_t steps = 0) const;
+  // The steps at which the task asks for this vector, in its order.
+  std::vector<uint32_t> StepsOf(absl::string_view name) const;
+
+  const TallyShape& shape() const { return shape_; }
+  size_t numbers() const { return shape_.numbers.size(); }
+  size_t vectors() const { return shape_.vectors.size(); }
+
+  // Fills in those of all numbers that follow from the rest of the report. With
+  // `decoded`, the vectors have been through a short encoding: what follows from
+  // vectors was sent and stays.
+  template <typename T>
+  void Derive(uint64_t weight, absl::Span<const T> vectors, absl::Span<double> numbers,
+              bool decoded = false) const;
+  // The numbers of a report that are sent: all but those that Derive fills in.
+  size_t sent_numbers() const;
+  std::vector<double> Sent(absl::Span<const double> numbers) const;
+  // All numbers, from those that were sent; the others are 0 until Derive.
+  std::vector<double> Spread(absl::Span<const double> sent) const;
+
+ private:
+  struct Place {
+    std::string name;
+    uint32_t steps = 0;
+    int at = 0;
+  };
+  // number = (source or 1), squared if so, times the weight if so.
+  struct Derived {
+    size_t at = 0;
+    bool from_vector = false;
+    int source = kNone;
+    bool squared = false;
+    bool weighted = false;
+  };
+
+  static int Find(const std::vector<Place>& places, absl::string_view name, uint32_t steps);
+  bool IsSent(size_t number) const { return sent_[number]; }
+
+  TallyShape shape_;
+  std::vector<Place> numbers_;
+  std::vector<Place> vectors_;
+  std::vector<Derived> derived_;
+  std::vector<bool> sent_;  // of each number
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_COMMON_SUMS_H_

@@ -1,0 +1,380 @@
+#include "records/config.h"
+
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/status.h"
+
+namespace leeway {
+namespace {
+
+// Keeps the first error: later ones are usually its echo.
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, google::protobuf::io::ColumnNumber column,
+                const std::string& message) override {
+    if (!text.empty()) return;
+    text = absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", message);
+  }
+  std::string text;
+};
+
+absl::Status Bad(absl::string_view field, absl::string_view problem) {
+  return absl::InvalidArgumentError(absl::StrCat(field, " ", problem));
+}
+
+// "line 3, column 5: " of the field that a complaint begins with, such as
+// phases[0].train.rounds, or of the innermost message around it that was written.
+std::string PlaceOf(const google::protobuf::TextFormat::ParseInfoTree* tree,
+                    absl::string_view complaint) {
+  std::string place;
+  const google::protobuf::Descriptor* message = v1::RunConfig::descriptor();
+  const absl::string_view path = complaint.substr(0, complaint.find(' '));
+  for (const absl::string_view step : absl::StrSplit(path, '.')) {
+    const size_t bracket = step.find('[');
+    int index = -1;  // of a field that is not repeated
+    if (bracket != absl::string_view::npos &&
+        !absl::SimpleAtoi(step.substr(bracket + 1, step.size() - bracket - 2), &index)) {
+      break;
+    }
+    const auto* field = message == nullptr
+                            ? nullptr
+                            : message->FindFieldByName(std::string(step.substr(0, bracket)));
+    if (field == nullptr || tree == nullptr || field->is_repeated() != (index >= 0)) break;
+    const auto location = tree->GetLocation(field, index);
+    if (location.line < 0) break;
+    place = absl::StrCat("line ", location.line + 1, ", column ", location.column + 1, ": ");
+    tree = tree->GetTreeForNested(field, index);
+    message = field->message_type();
+  }
+  return place;
+}
+
+// What the phases before this one have left.
+struct Seen {
+  bool optimum = false;
+  bool constants = false;
+};
+
+absl::Status CheckStepSize(absl::string_view field, double step_size, const Seen& seen) {
+  if (std::isfinite(step_size) && step_size > 0) return absl::OkStatus();
+  if (step_size == 0 && seen.constants) return absl::OkStatus();
+  if (step_size == 0) {
+    return Bad(field,
+               "is left out (auto), but no constants phase comes before it; add "
+               "`phases { constants {} }` or give a positive number");
+  }
+  return Bad(field, absl::StrCat("is ", step_size,
+                                 "; give a positive number, for instance 0.01 (theory asks for at "
+                                 "most 1/L)"));
+}
+
+absl::Status CheckSteps(absl::string_view field,
+                        const google::protobuf::RepeatedField<uint32_t>& steps) {
+  if (steps.empty()) {
+    return Bad(absl::StrCat(field, ".steps"), "is empty; list numbers of local steps: [1, 2, 5]");
+  }
+  uint32_t last = 0;
+  for (const uint32_t h : steps) {
+    if (h <= last) {
+      return Bad(absl::StrCat(field, ".steps"),
+                 absl::StrCat("has ", h, " after ", last, "; list numbers from 1 up, increasing"));
+    }
+    last = h;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckProbe(absl::string_view field, const v1::Probe& probe, const Seen& seen) {
+  if (probe.point() == v1::Probe::POINT_UNSPECIFIED) {
+    return Bad(absl::StrCat(field, ".point"), "is missing; use INITIAL, OPTIMUM or CURRENT");
+  }
+  if (probe.point() == v1::Probe::OPTIMUM && !seen.optimum) {
+    return Bad(absl::StrCat(field, ".point"),
+               "is OPTIMUM, but no optimum phase comes before it; add `phases { optimum {} }`");
+  }
+  LEEWAY_RETURN_IF_ERROR(CheckStepSize(absl::StrCat(field, ".step_size"), probe.step_size(), seen));
+  if (probe.repeats() > 0 && probe.batch_size() == 0) {
+    return Bad(absl::StrCat(field, ".repeats"), "needs batch_size: full-batch paths do not vary");
+  }
+  return CheckSteps(field, probe.steps());
+}
+
+absl::Status CheckFixedPoint(absl::string_view field, const v1::FixedPoint& fixed,
+                             const Seen& seen) {
+  if (!seen.optimum) {
+    return Bad(field,
+               "needs w*, but no optimum phase comes before it; add `phases { optimum {} }`");
+  }
+  if (!(fixed.tolerance() > 0)) return Bad(absl::StrCat(field, ".tolerance"), "must be positive");
+  LEEWAY_RETURN_IF_ERROR(CheckStepSize(absl::StrCat(field, ".step_size"), fixed.step_size(), seen));
+  return CheckSteps(field, fixed.steps());
+}
+
+// Probes while training.
+absl::Status CheckProbesAt(absl::string_view field, const v1::Train& train, const Seen& seen) {
+  if (train.has_probe() != !train.probe_at().empty()) {
+    return Bad(absl::StrCat(field, train.has_probe() ? ".probe" : ".probe_at"),
+               train.has_probe()
+                   ? "is given without probe_at; say after how many rounds: probe_at: [0, 50, 100]"
+                   : "is given without probe; say what to measure, for instance "
+                     "`probe { step_size: 0.1 steps: [1, 10] }`");
+  }
+  if (!train.has_probe()) return absl::OkStatus();
+  for (int i = 0; i < train.probe_at_size(); ++i) {
+    const uint32_t at = train.probe_at(i);
+    if (i > 0 && at <= train.probe_at(i - 1)) {
+      return Bad(absl::StrCat(field, ".probe_at"),
+                 absl::StrCat("has ", at, " after ", train.probe_at(i - 1),
+                              "; list numbers of rounds, increasing"));
+    }
+    if (at > train.rounds()) {
+      return Bad(absl::StrCat(field, ".probe_at"),
+                 absl::StrCat("has ", at, ", but the phase ends after ", train.rounds(),
+                              " rounds; give at most that, or raise rounds"));
+    }
+  }
+  const std::string probe = absl::StrCat(field, ".probe");
+  if (train.probe().point() != v1::Probe::CURRENT) {
+    return Bad(absl::StrCat(probe, ".point"),
+               absl::StrCat("is ", v1::Probe::Point_Name(train.probe().point()),
+                            "; a probe while training measures at CURRENT: leave point out, or "
+                            "use a probe phase of its own"));
+  }
+  return CheckProbe(probe, train.probe(), seen);
+}
+
+absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const Seen& seen) {
+  if (train.rounds() == 0) return Bad(absl::StrCat(field, ".rounds"), "is 0; give at least 1");
+  const v1::LocalRule& rule = train.local();
+  LEEWAY_RETURN_IF_ERROR(
+      CheckStepSize(absl::StrCat(field, ".local.step_size"), rule.step_size(), seen));
+  if ((rule.steps() > 0) == (rule.epochs() > 0)) {
+    return Bad(absl::StrCat(field, ".local"),
+               "needs either steps (H, at least 1) or epochs, not both and not neither");
+  }
+  if (rule.step_size() == 0 && rule.epochs() > 0) {
+    return Bad(absl::StrCat(field, ".local.step_size"),
+               "is auto, at most 1/(mu H), but with epochs H differs by client; give steps instead "
+               "of epochs, or a positive number");
+  }
+  if (!(train.server().rate() > 0) || !std::isfinite(train.server().rate())) {
+    return Bad(absl::StrCat(field, ".server.rate"),
+               absl::StrCat("is ", train.server().rate(), "; give a positive number, usually 1"));
+  }
+  if (!(train.server().momentum() >= 0 && train.server().momentum() < 1)) {
+    return Bad(absl::StrCat(field, ".server.momentum"),
+               absl::StrCat("is ", train.server().momentum(), "; give a number in [0, 1)"));
+  }
+  if (train.start() == v1::Probe::OPTIMUM && !seen.optimum) {
+    return Bad(absl::StrCat(field, ".start"),
+               "is OPTIMUM, but no optimum phase comes before it; add `phases { optimum {} }`");
+  }
+  if (train.evaluate_every() > train.rounds()) {
+    return Bad(absl::StrCat(field, ".evaluate_every"),
+               absl::StrCat("is ", train.evaluate_every(), ", but the phase ends after ",
+                            train.rounds(), " rounds; give at most that"));
+  }
+  return CheckProbesAt(field, train, seen);
+}
+
+absl::Status CheckLimits(const v1::Limits& limits, v1::WireEncoding encoding) {
+  if (!(limits.max_norm() >= 0) || !std::isfinite(limits.max_norm())) {
+    return Bad("limits.max_norm", "must be a positive number, or 0: no limit");
+  }
+  if (limits.norm_policy() == v1::CLIP && limits.max_norm() == 0) {
+    return Bad("limits.norm_policy", "is CLIP, but limits.max_norm is not given");
+  }
+  if (encoding != v1::EXACT && limits.max_norm() > 0) {
+    return Bad("limits.max_norm", "needs encoding: EXACT, for rounding changes the norm");
+  }
+  if (!(limits.upload_seconds() > 0) || !std::isfinite(limits.upload_seconds())) {
+    return Bad("limits.upload_seconds", "must be a positive number of seconds");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPhase(absl::string_view field, const v1::Phase& phase, Seen& seen) {
+  switch (phase.kind_case()) {
+    case v1::Phase::kOptimum:
+      seen.optimum = true;
+      return phase.optimum().tolerance() > 0
+                 ? absl::OkStatus()
+                 : Bad(absl::StrCat(field, ".optimum.tolerance"), "must be positive");
+    case v1::Phase::kProbe:
+      return CheckProbe(absl::StrCat(field, ".probe"), phase.probe(), seen);
+    case v1::Phase::kTrain:
+      return CheckTrain(absl::StrCat(field, ".train"), phase.train(), seen);
+    case v1::Phase::kEvaluate:
+      if (phase.evaluate().point() == v1::Probe::OPTIMUM && !seen.optimum) {
+        return Bad(absl::StrCat(field, ".evaluate.point"),
+                   "is OPTIMUM, but no optimum phase comes before it");
+      }
+      for (const double percent : phase.evaluate().percentiles()) {
+        if (percent >= 0 && percent <= 100) continue;
+        return Bad(absl::StrCat(field, ".evaluate.percentiles"),
+                   absl::StrCat("has ", percent, "; give numbers from 0 to 100"));
+      }
+      return absl::OkStatus();
+    case v1::Phase::kConstants:
+      seen.constants = true;
+      return absl::OkStatus();
+    case v1::Phase::kFixedPoint:
+      return CheckFixedPoint(absl::StrCat(field, ".fixed_point"), phase.fixed_point(), seen);
+    case v1::Phase::KIND_NOT_SET:
+      break;
+  }
+  return Bad(field, "is empty; use optimum, probe, train, evaluate, constants or fixed_point");
+}
+
+}  // namespace
+
+absl::StatusOr<v1::RunConfig> ParseConfig(absl::string_view text, absl::string_view name) {
+  // `step_size: auto` reads better than leaving the number out; a text proto's
+  // number cannot say it, so it becomes 0 (of the same width: columns stay true).
+  static const std::regex kAuto("(step_size\\s*:\\s*)auto\\b");
+  const std::string plain = std::regex_replace(std::string(text), kAuto, "$010   ");
+  google::protobuf::TextFormat::Parser parser;
+  FirstError error;
+  parser.RecordErrorsTo(&error);
+  google::protobuf::TextFormat::ParseInfoTree places;
+  parser.WriteLocationsTo(&places);
+  v1::RunConfig config;
+  if (!parser.ParseFromString(plain, &config)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": ", error.text, " (fields are described in docs/configuration.md)"));
+  }
+  CompleteConfig(config);
+  if (absl::Status status = CheckConfig(config); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat(name, ": ", PlaceOf(&places, status.message()),
+                                                    status.message()));
+  }
+  return config;
+}
+
+absl::StatusOr<v1::RunConfig> LoadConfig(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) {
+    return absl::NotFoundError(absl::StrCat("cannot read config ", path, ": ", std::strerror(errno),
+                                            "; see experiments/ for examples"));
+  }
+  std::ostringstream text;
+  text << in.rdbuf();
+  return ParseConfig(text.str(), path);
+}
+
+void CompleteConfig(v1::RunConfig& config) {
+  if (config.max_update() == 0) config.set_max_update(256);
+  if (config.harmless_below() == 0) config.set_harmless_below(0.25);
+  if (config.conflict_above() == 0) config.set_conflict_above(1);
+  v1::Cohort& cohort = *config.mutable_cohort();
+  if (cohort.deadline_seconds() == 0) cohort.set_deadline_seconds(600);
+  if (cohort.attempts() == 0) cohort.set_attempts(5);
+  v1::Limits& limits = *config.mutable_limits();
+  if (limits.quarantine_after() == 0) limits.set_quarantine_after(5);
+  if (limits.upload_seconds() == 0) limits.set_upload_seconds(120);
+  for (v1::Phase& phase : *config.mutable_phases()) {
+    if (phase.has_optimum()) {
+      v1::Optimum& optimum = *phase.mutable_optimum();
+      if (optimum.tolerance() == 0) optimum.set_tolerance(1e-10);
+      if (optimum.max_rounds() == 0) optimum.set_max_rounds(500);
+      if (optimum.gradient_scale() == 0) optimum.set_gradient_scale(1.0 / 64);
+    } else if (phase.has_train()) {
+      v1::Train& train = *phase.mutable_train();
+      if (train.server().rate() == 0) train.mutable_server()->set_rate(1);
+      if (train.start() == v1::Probe::POINT_UNSPECIFIED) train.set_start(v1::Probe::INITIAL);
+      if (train.drift_every() == 0) train.set_drift_every(1);
+      if (train.has_probe() && train.probe().point() == v1::Probe::POINT_UNSPECIFIED) {
+        train.mutable_probe()->set_point(v1::Probe::CURRENT);
+      }
+    } else if (phase.has_constants()) {
+      v1::Constants& constants = *phase.mutable_constants();
+      if (constants.point() == v1::Probe::POINT_UNSPECIFIED) {
+        constants.set_point(v1::Probe::CURRENT);
+      }
+      if (constants.iterations() == 0) constants.set_iterations(30);
+    } else if (phase.has_fixed_point()) {
+      v1::FixedPoint& fixed = *phase.mutable_fixed_point();
+      if (fixed.tolerance() == 0) fixed.set_tolerance(1e-9);
+      if (fixed.max_rounds() == 0) fixed.set_max_rounds(200);
+    } else if (phase.has_evaluate() && phase.evaluate().point() == v1::Probe::POINT_UNSPECIFIED) {
+      phase.mutable_evaluate()->set_point(v1::Probe::CURRENT);
+    }
+  }
+}
+
+absl::Status CheckConfig(const v1::RunConfig& config) {
+  if (config.model().kind_case() == v1::Model::KIND_NOT_SET) {
+    return Bad("model", "is missing; for instance `model { linear_regression {} }`");
+  }
+  if (!(config.max_update() > 0) || !(config.max_update() < 0x1p60)) {
+    return Bad("max_update", "must be a positive number, for instance 256");
+  }
+  const v1::Cohort& cohort = config.cohort();
+  if (!(cohort.deadline_seconds() > 0) || !std::isfinite(cohort.deadline_seconds())) {
+    return Bad("cohort.deadline_seconds", "must be positive");
+  }
+  if (!(cohort.replace_after_seconds() >= 0) || !std::isfinite(cohort.replace_after_seconds())) {
+    return Bad("cohort.replace_after_seconds", "must be a positive number of seconds, or 0: never");
+  }
+  if (cohort.spare() > 0 && cohort.size() == 0) {
+    return Bad("cohort.spare", "needs cohort.size: without it all clients are asked anyway");
+  }
+  LEEWAY_RETURN_IF_ERROR(CheckLimits(config.limits(), config.encoding()));
+  if (config.phases().empty()) {
+    return Bad("phases", "is empty; add at least one of optimum, probe, train, evaluate");
+  }
+  Seen seen;
+  const bool convex =
+      config.model().has_linear_regression() || config.model().has_softmax_regression();
+  for (int i = 0; i < config.phases_size(); ++i) {
+    LEEWAY_RETURN_IF_ERROR(CheckPhase(absl::StrCat("phases[", i, "]"), config.phases(i), seen));
+    if (config.phases(i).has_constants() && !convex) {
+      return Bad(absl::StrCat("phases[", i, "].constants"),
+                 "are defined for convex models only; leave the phase out and give step sizes");
+    }
+  }
+  return cohort.clients() > 0 ? CheckClients(config, cohort.clients()) : absl::OkStatus();
+}
+
+absl::Status CheckClients(const v1::RunConfig& config, uint64_t clients) {
+  const v1::Cohort& cohort = config.cohort();
+  if (clients == 0) return Bad("cohort.clients", "is 0; say how many clients take part");
+  if (cohort.size() > clients) {
+    return Bad("cohort.size", absl::StrCat("is ", cohort.size(), ", but only ", clients,
+                                           " clients take part; lower it or add clients"));
+  }
+  if (cohort.size() + uint64_t{cohort.spare()} > clients) {
+    return Bad("cohort.spare",
+               absl::StrCat("is ", cohort.spare(), " beyond a size of ", cohort.size(),
+                            ", but only ", clients, " clients take part; lower it"));
+  }
+  const uint64_t sampled = cohort.size() == 0 ? clients : cohort.size();
+  if (cohort.minimum_reports() > sampled) {
+    return Bad("cohort.minimum_reports",
+               absl::StrCat("is ", cohort.minimum_reports(), ", but only ", sampled,
+                            " clients are sampled in a round"));
+  }
+  for (int i = 0; i < config.phases_size(); ++i) {
+    const v1::Phase& phase = config.phases(i);
+    const v1::Probe& probe = phase.has_train() ? phase.train().probe() : phase.probe();
+    if (probe.clients() > clients) {
+      return Bad(
+          absl::StrCat("phases[", i, phase.has_train() ? "].train" : "]", ".probe.clients"),
+          absl::StrCat("is ", probe.clients(), ", but only ", clients, " clients take part"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace leeway

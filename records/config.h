@@ -1,0 +1,28 @@
+// Reading and checking a run's configuration.
+#ifndef LEEWAY_RECORDS_CONFIG_H_
+#define LEEWAY_RECORDS_CONFIG_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/run.pb.h"
+
+namespace leeway {
+
+// Parses a text proto; `name` stands in messages. Errors carry line and column.
+absl::StatusOr<v1::RunConfig> ParseConfig(absl::string_view text, absl::string_view name);
+// Reads, parses, completes and checks a file.
+absl::StatusOr<v1::RunConfig> LoadConfig(const std::string& path);
+
+// Puts the documented defaults where a field was left out.
+void CompleteConfig(v1::RunConfig& config);
+// Checks a completed config. Errors name the field, its value and the remedy.
+absl::Status CheckConfig(const v1::RunConfig& config);
+// Checks what depends on the number of clients that take part.
+absl::Status CheckClients(const v1::RunConfig& config, uint64_t clients);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_RECORDS_CONFIG_H_

@@ -1,0 +1,279 @@
+#include "records/evidence.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "records/theory.h"
+
+namespace leeway {
+namespace {
+
+// A gap below this part of the loss before training is rounding.
+constexpr double kRounding = 1e-12;
+// How much of the harmless threshold unfinished searches may leave open.
+constexpr double kOpenPart = 0.1;
+// A convexity below this part of the smoothness is that of a flat direction, such
+// as softmax regression has without a penalty: what is measured of it is rounding.
+constexpr double kFlat = 1e-10;
+
+const v1::Phase* PhaseOf(const RunSummary& run, const v1::RoundRecord& record) {
+  const auto phase = static_cast<int>(record.phase());
+  return phase < run.config.phases_size() ? &run.config.phases(phase) : nullptr;
+}
+
+// Defaults for configs that were stored before they held them.
+double OptimumTolerance(const RunSummary& run, const v1::RoundRecord& record) {
+  const v1::Phase* phase = PhaseOf(run, record);
+  const double tolerance = phase == nullptr ? 0 : phase->optimum().tolerance();
+  return tolerance > 0 ? tolerance : 1e-10;
+}
+double FixedPointTolerance(const RunSummary& run, const v1::RoundRecord& record) {
+  const v1::Phase* phase = PhaseOf(run, record);
+  const double tolerance = phase == nullptr ? 0 : phase->fixed_point().tolerance();
+  return tolerance > 0 ? tolerance : 1e-9;
+}
+
+// Where the search for w* started; null if there was none.
+const v1::RoundRecord* FindStart(const RunSummary& run) {
+  const auto start =
+      std::find_if(run.records.begin(), run.records.end(),
+                   [](const v1::RoundRecord& round) { return round.kind() == v1::OPTIMUM_ROUND; });
+  return start == run.records.end() ? nullptr : &*start;
+}
+
+// The size of the numbers that losses come from: the loss where the search for w*
+// started, if that is larger than the record's.
+double LossScale(const RunSummary& run, const v1::RoundRecord& record) {
+  const v1::RoundRecord* start = FindStart(run);
+  const double loss = std::abs(record.loss());
+  return start == nullptr ? loss : std::max(loss, std::abs(start->loss()));
+}
+
+// The size of gradients: the root mean square of the clients' where the search for
+// w* started.
+double GradientScale(const RunSummary& run) {
+  const v1::RoundRecord* start = FindStart(run);
+  if (start == nullptr) return Evidence::kUnknown;
+  return std::sqrt(start->dissimilarity() + start->gradient_norm() * start->gradient_norm());
+}
+
+// What the loss may be off by without a say in the finding.
+double Allowance(const RunSummary& run, const v1::RoundRecord& record) {
+  const double rounding = kRounding * LossScale(run, record);
+  const double part =
+      kOpenPart * HarmlessBelow(run.config) * record.fixed_point().loss_standard_error();
+  return std::isfinite(part) ? std::max(rounding, part) : rounding;
+}
+
+// The convexity of F; 0 if it is not known to have any. By Lanczos iteration that
+// of F is approached from above, so that only the clients' smallest is a bound.
+double Convexity(const RunSummary& run) {
+  const v1::ConstantsResult* constants = FindConstants(run);
+  if (constants == nullptr) return 0;
+  const double mu =
+      constants->exact() ? constants->convexity() : constants->smallest_client_convexity();
+  return mu > kFlat * constants->largest_client_smoothness() ? mu : 0;
+}
+
+// 1 - (1 - s)^h, without cancellation for small s.
+double Shrinks(double s, uint32_t h) { return -std::expm1(h * std::log1p(-s)); }
+
+// The convexity of the average pseudo-gradient at h steps, at least; 0 if it is not
+// known to have any. A local step shrinks distances by at least the part s on every
+// client. And for eta L <= 1, phi(lambda) = (1 - (1 - eta lambda)^h) / (eta h) is
+// concave up to L, so that the average of phi over the clients' Hessians is at least
+// phi(L)/L times the Hessian of F: a client that is flat does no harm.
+double PseudoConvexity(const v1::ConstantsResult& constants, double convexity, double eta,
+                       uint32_t h) {
+  constexpr double kSlack = 1e-9;  // an automatic step size is 1/L itself
+  if (h == 1) return convexity;    // the pseudo-gradient is the gradient
+  const double x = eta * constants.largest_client_smoothness();
+  if (!(x < 2)) return 0;  // local steps diverge
+  const double s = std::min(eta * std::max(0.0, constants.smallest_client_convexity()), 2 - x);
+  const double of_clients = Shrinks(s, h) / (eta * h);
+  if (x > 1 + kSlack) return of_clients;
+  return std::max(of_clients, convexity * Shrinks(std::min(x, 1.0), h) / (x * h));
+}
+
+// Whether the search came so near to rest that the rest of the way cannot matter:
+// it is at most |G| over the pseudo-gradient's convexity, which changes the loss by
+// so much at most. How little the search has moved says nothing by itself: where
+// curvature is small, a small |G| is far from rest.
+bool Settled(const RunSummary& run, const v1::RoundRecord& record) {
+  const v1::FixedPointResult& result = record.fixed_point();
+  const double norm = result.pseudo_gradient_norm();
+  const double convexity = Convexity(run);
+  if (!(convexity > 0)) {
+    return norm <= FixedPointTolerance(run, record) * std::min(1.0, GradientScale(run));
+  }
+  const v1::ConstantsResult& constants = *FindConstants(run);
+  const double away = norm / PseudoConvexity(constants, convexity, result.step_size(), result.h());
+  const double change =
+      constants.largest_client_smoothness() * away * (result.distance() + away / 2);
+  return change <= Allowance(run, record);
+}
+
+// Whether F(w*) is so near to the least loss that the rest cannot matter.
+bool IsOptimum(const RunSummary& run, const v1::RoundRecord& optimum,
+               const v1::RoundRecord& record) {
+  const double norm = optimum.gradient_norm();
+  const double convexity = Convexity(run);
+  if (convexity > 0) return norm * norm / (2 * convexity) <= Allowance(run, record);
+  return norm <= OptimumTolerance(run, optimum) * std::max(1.0, GradientScale(run));
+}
+
+// Why what was measured at h proves nothing, and the remedy; empty if it does.
+std::string DoubtOf(const RunSummary& run, const v1::RoundRecord& record,
+                    const Evidence& evidence) {
+  const v1::RoundRecord* optimum = FindOptimum(run, record.round());
+  if (optimum == nullptr) return "the records have no round at w*; run it again";
+  if (optimum->reports() < run.clients || record.reports() < run.clients) {
+    return absl::StrFormat(
+        "F(w*) is the loss of %d and F(w_H) that of %d of %d clients; run it again with all of "
+        "them in every round (without cohort.minimum_reports)",
+        optimum->reports(), record.reports(), run.clients);
+  }
+  if (record.fixed_point().loss_standard_error() == 0 && evidence.gap_in_standard_errors != 0) {
+    return absl::StrFormat(
+        "there is no spread of the loss over clients to weigh the gap of %.3g against (standard "
+        "error 0); if the losses are tiny, scale the data up",
+        evidence.gap);
+  }
+  if (!IsOptimum(run, *optimum, record)) {
+    const bool reached = optimum->gradient_norm() <= OptimumTolerance(run, *optimum);
+    return absl::StrFormat(
+        "the search for w* did not come near enough to the optimum (|grad F| = %.2g); %s",
+        optimum->gradient_norm(),
+        reached ? "lower optimum.tolerance, or scale the data up" : "raise optimum.max_rounds");
+  }
+  if (!evidence.settled) {
+    const bool reached = evidence.pseudo_gradient_norm <= FixedPointTolerance(run, record);
+    return absl::StrFormat(
+        "the search for FedAvg's fixed point did not come to rest (|G| = %.2g); %s",
+        evidence.pseudo_gradient_norm,
+        reached ? "lower fixed_point.tolerance or its step_size, or scale the data up"
+                : "raise fixed_point.max_rounds or lower its step_size");
+  }
+  if (evidence.gap_in_standard_errors < -HarmlessBelow(run.config)) {
+    return absl::StrFormat(
+        "FedAvg settles below what was taken for the optimum (gap %.3g); lower "
+        "optimum.tolerance or raise optimum.max_rounds",
+        evidence.gap);
+  }
+  return "";
+}
+
+Finding FindingOf(const RunSummary& run, const Evidence& evidence) {
+  if (run.clients < 2 || !evidence.doubt.empty()) return Finding::kUncertain;
+  const double gap = evidence.gap_in_standard_errors;
+  if (gap > ConflictAbove(run.config)) return Finding::kConflict;
+  return gap < HarmlessBelow(run.config) && run.clients >= kFewClients ? Finding::kHarmless
+                                                                       : Finding::kUncertain;
+}
+
+void AddProbe(const RunSummary& run, Evidence& evidence) {
+  const ProbeEntry probe = FindProbe(run, evidence.h, evidence.step_size, 0);
+  if (probe.drift == nullptr) return;
+  evidence.average_drift_squared = probe.drift->average_drift_squared();
+  evidence.unbiased_drift_squared = probe.drift->unbiased_drift_squared();
+  evidence.drift_bound = probe.drift->drift_bound();
+  evidence.interval_low = probe.drift->interval_low();
+  evidence.interval_high = probe.drift->interval_high();
+  evidence.probe_clients = probe.probe->reports();
+  const v1::ConstantsResult* constants = FindConstants(run);
+  if (constants != nullptr) evidence.floor = DriftFloor(LargestDrift(*probe.drift), *constants);
+}
+
+Evidence EvidenceOf(const RunSummary& run, const v1::RoundRecord& record) {
+  const v1::FixedPointResult& result = record.fixed_point();
+  Evidence evidence;
+  evidence.h = result.h();
+  evidence.step_size = result.step_size();
+  evidence.gap = result.loss_gap();
+  // Identical clients, or a model that fits all of them, leave no spread to compare
+  // with: rounding must not be weighed against rounding.
+  const bool rounding = std::abs(result.loss_gap()) <= kRounding * LossScale(run, record);
+  const double standard_error = result.loss_standard_error();
+  if (rounding && std::isfinite(standard_error)) {
+    evidence.gap_in_standard_errors = 0;
+  } else if (standard_error > 0) {
+    evidence.gap_in_standard_errors = result.loss_gap() / standard_error;
+  }
+  evidence.distance_squared = result.distance() * result.distance();
+  evidence.pseudo_gradient_norm = result.pseudo_gradient_norm();
+  evidence.settled = Settled(run, record);
+  evidence.doubt = DoubtOf(run, record, evidence);
+  evidence.finding = FindingOf(run, evidence);
+  AddProbe(run, evidence);
+  return evidence;
+}
+
+}  // namespace
+
+absl::string_view FindingName(Finding finding) {
+  switch (finding) {
+    case Finding::kHarmless:
+      return "harmless";
+    case Finding::kConflict:
+      return "conflict";
+    case Finding::kUncertain:
+      return "uncertain";
+  }
+  return "uncertain";
+}
+
+std::vector<Evidence> CollectEvidence(const RunSummary& run) {
+  std::vector<Evidence> all;
+  for (const v1::RoundRecord& record : run.records) {
+    if (!record.has_fixed_point()) continue;
+    const Evidence evidence = EvidenceOf(run, record);
+    const auto same = std::find_if(all.begin(), all.end(), [&](const Evidence& other) {
+      return other.h == evidence.h && SameStepSize(other.step_size, evidence.step_size);
+    });
+    if (same == all.end()) {
+      all.push_back(evidence);
+    } else {
+      *same = evidence;
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const Evidence& a, const Evidence& b) {
+    return std::tie(a.h, a.step_size) < std::tie(b.h, b.step_size);
+  });
+  return all;
+}
+
+// Defaults for configs that were stored before the thresholds were.
+double HarmlessBelow(const v1::RunConfig& config) {
+  return config.harmless_below() > 0 ? config.harmless_below() : 0.25;
+}
+double ConflictAbove(const v1::RunConfig& config) {
+  return config.conflict_above() > 0 ? config.conflict_above() : 1;
+}
+
+bool SameStepSize(double a, double b) { return std::abs(a - b) <= 1e-9 * std::abs(a); }
+
+const v1::ConstantsResult* FindConstants(const RunSummary& run) {
+  const v1::ConstantsResult* found = nullptr;
+  for (const v1::RoundRecord& record : run.records) {
+    if (record.has_constants()) found = &record.constants();
+  }
+  return found;
+}
+
+ProbeEntry FindProbe(const RunSummary& run, uint32_t h, double step_size, uint32_t batch_size) {
+  ProbeEntry found;
+  for (const v1::RoundRecord& record : run.records) {
+    if (record.kind() != v1::PROBE_ROUND || record.point() != v1::Probe::OPTIMUM) continue;
+    if (record.batch_size() != batch_size || !SameStepSize(record.step_size(), step_size)) continue;
+    if (found.probe != nullptr && record.reports() < found.probe->reports()) continue;
+    for (const v1::DriftAtSteps& drift : record.drift()) {
+      if (drift.h() == h) found = {&record, &drift};
+    }
+  }
+  return found;
+}
+
+}  // namespace leeway

@@ -1,0 +1,75 @@
+// What a run has measured of each number of local steps, and what follows from it:
+// harmless, a conflict, or why it cannot be told (the rule is in docs/measures.md).
+// Pure functions of a run's records and config.
+#ifndef LEEWAY_RECORDS_EVIDENCE_H_
+#define LEEWAY_RECORDS_EVIDENCE_H_
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "proto/record.pb.h"
+#include "proto/run.pb.h"
+#include "records/show.h"
+
+namespace leeway {
+
+enum class Finding { kHarmless, kUncertain, kConflict };
+
+// "harmless", "uncertain", "conflict".
+absl::string_view FindingName(Finding finding);
+
+// With fewer clients their spread is too little known to call a gap harmless.
+inline constexpr uint64_t kFewClients = 10;
+
+// What is known of one number of local steps. NaN: not measured.
+struct Evidence {
+  static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+  uint32_t h = 0;
+  double step_size = kUnknown;
+  double gap = kUnknown;                     // F(w_H) - F(w*)
+  double gap_in_standard_errors = kUnknown;  // of F(w*) over clients
+  double distance_squared = kUnknown;        // |w_H - w*|^2
+  double pseudo_gradient_norm = kUnknown;    // |G(w_H)|
+  bool settled = false;                      // the search came to rest
+  Finding finding = Finding::kUncertain;
+  std::string doubt;  // why the gap proves nothing, and the remedy; empty: it does
+
+  // From a full-batch probe at w* with the same h and step size.
+  uint32_t probe_clients = 0;  // 0: there is none
+  double average_drift_squared = kUnknown;
+  double unbiased_drift_squared = kUnknown;
+  double drift_bound = kUnknown;
+  double interval_low = kUnknown;
+  double interval_high = kUnknown;
+  double floor = kUnknown;  // 20 rho^2 / mu^2 (paper, Theorem 2), of a sample from above
+};
+
+// By h, then step size; of the same measured twice, the last.
+std::vector<Evidence> CollectEvidence(const RunSummary& run);
+
+// The config's thresholds, in standard errors.
+double HarmlessBelow(const v1::RunConfig& config);
+double ConflictAbove(const v1::RunConfig& config);
+
+// True if a and b differ by rounding alone.
+bool SameStepSize(double a, double b);
+
+// The constants that were measured last; null if none were.
+const v1::ConstantsResult* FindConstants(const RunSummary& run);
+
+// A probe at w* and the entry of its drift for h local steps with this step size
+// and batch size (0: full batch); of several the one with most clients. Null if
+// there is none.
+struct ProbeEntry {
+  const v1::RoundRecord* probe = nullptr;
+  const v1::DriftAtSteps* drift = nullptr;
+};
+ProbeEntry FindProbe(const RunSummary& run, uint32_t h, double step_size, uint32_t batch_size);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_RECORDS_EVIDENCE_H_

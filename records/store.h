@@ -1,0 +1,132 @@
+// The run store: everything a run leaves behind, and all that a server needs to
+// resume it. One directory: run.db (SQLite, WAL) and models/*.safetensors. A round
+// is one transaction; what it needs is durable before it commits.
+// Not thread-safe; one writer. Readers open their own, read-only.
+#ifndef LEEWAY_RECORDS_STORE_H_
+#define LEEWAY_RECORDS_STORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/model.h"
+#include "proto/federation.pb.h"
+#include "proto/record.pb.h"
+#include "proto/run.pb.h"
+
+namespace leeway {
+
+class Database;    // records/database.h
+class ModelShelf;  // records/model_shelf.h
+
+// A client as the roster knows it. Its position in the roster is its index.
+struct StoredClient {
+  std::string id;
+  uint64_t examples = 0;
+  uint64_t test_examples = 0;
+};
+
+// Where the script stands, opaque to the store: it comes back as it was.
+struct ScriptState {
+  std::string bytes;
+};
+
+// Files that outlive the round loop and that people open: "initial",
+// "optimum", "final". `show` prints their paths.
+struct NamedModel {
+  std::string name;
+  std::string sha256;
+};
+
+// All that one round changes, in one transaction.
+struct RoundCommit {
+  v1::RoundRecord record;
+  std::vector<uint32_t> accepted;  // roster indices whose reports counted
+  std::vector<ModelPtr> models;    // to keep, may be empty
+  std::vector<NamedModel> names;   // names to set
+  ScriptState script;              // state after the round
+  v1::RunState state = v1::RUNNING;
+};
+
+class Store {
+ public:
+  // Opens or creates the store for writing; locks it against a second server
+  // (FailedPrecondition names the remedy). With durability RELAXED syncs are left
+  // to the operating system, and rounds are written together.
+  static absl::StatusOr<std::unique_ptr<Store>> Open(const std::string& directory);
+  // Opens an existing store for reading. NotFound if there is none.
+  static absl::StatusOr<std::unique_ptr<Store>> OpenReadOnly(const std::string& directory);
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  // True if Begin was called on this store before (by this or an earlier process).
+  bool begun() const;
+
+  // Starts a run: config, run id and the roster, in one transaction. The first
+  // of `models` gets the name "initial".
+  absl::Status Begin(const std::string& run_id, const v1::RunConfig& config,
+                     const v1::DataSchema& schema, const std::vector<StoredClient>& roster,
+                     absl::Span<const ModelPtr> models, const ScriptState& script);
+  // Of models without a name only the last two (or as many as this round has)
+  // are kept: name what must stay. With durability RELAXED the round is in the files
+  // after the next Flush.
+  absl::Status Commit(const RoundCommit& round);
+  // Hands all rounds so far to the operating system. With durability RELAXED, once this or
+  // Commit has failed both say so for ever, and the files stay as the last Flush left them.
+  absl::Status Flush();
+  // Durable with the next commit at the latest, or the Flush after it.
+  absl::Status AddEvent(const v1::Event& event);
+  // Ends the run: DONE or FAILED with its message.
+  absl::Status Finish(v1::RunState state, absl::string_view message,
+                      const std::vector<NamedModel>& names);
+
+  absl::StatusOr<std::string> RunId() const;
+  absl::StatusOr<v1::RunConfig> Config() const;
+  absl::StatusOr<v1::DataSchema> Schema() const;
+  absl::StatusOr<std::vector<StoredClient>> Roster() const;
+  absl::StatusOr<ScriptState> Script() const;
+  absl::StatusOr<v1::RunState> State() const;
+  absl::StatusOr<std::string> Message() const;
+  // Records of rounds after `round`, in order.
+  absl::StatusOr<std::vector<v1::RoundRecord>> RoundsAfter(uint64_t round) const;
+  // Number of the last round, 0 if there is none. DataLoss if its record is damaged.
+  absl::StatusOr<uint64_t> LastRound() const;
+  absl::StatusOr<std::vector<v1::Event>> EventsAfter(uint64_t sequence) const;
+  // Roster indices accepted in a round.
+  absl::StatusOr<std::vector<uint32_t>> Accepted(uint64_t round) const;
+  // The bytes of a model file; DataLoss if they do not match their name.
+  absl::StatusOr<std::string> LoadModel(absl::string_view sha256) const;
+  absl::StatusOr<std::vector<NamedModel>> NamedModels() const;
+  // Path of the .safetensors file of a named model, relative to the directory;
+  // written (synced, renamed) when the name is set.
+  static std::string NamedModelPath(absl::string_view name);  // "models/<name>.safetensors"
+
+ private:
+  explicit Store(std::string directory);
+  absl::Status Prepare();  // schema, pragmas, leftovers of a crash
+  absl::Status SetDurability(v1::Durability durability);
+  absl::Status InsertEvents();
+  // Of a step of Commit or Flush: takes back what is not in the files yet if it failed.
+  absl::Status Check(absl::Status status);
+  absl::StatusOr<std::string> Value(absl::string_view key) const;
+
+  const std::string directory_;
+  std::unique_ptr<Database> db_;
+  std::unique_ptr<ModelShelf> models_;
+  int lock_fd_ = -1;
+  bool begun_ = false;
+  bool grouped_ = false;  // several rounds share a transaction
+  absl::Status failed_;
+  std::vector<v1::Event> pending_;  // events that wait for the next transaction
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_RECORDS_STORE_H_

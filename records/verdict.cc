@@ -1,0 +1,270 @@
+#include "records/verdict.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "records/theory.h"
+
+namespace leeway {
+namespace {
+
+// From here on, the floor over what is measured is not worth comparing.
+constexpr double kVacuous = 1e4;
+
+// L and μ at w*: the curvature of softmax regression depends on the model.
+constexpr char kPhasesToAdd[] =
+    "phases { optimum {} } phases { constants { point: OPTIMUM } } "
+    "phases { fixed_point { steps: [1, 10, 100] } }";
+
+// Numbers of steps that a fixed_point phase lists and has no result for.
+std::vector<uint32_t> MissingSteps(const RunSummary& run) {
+  std::vector<uint32_t> missing;
+  for (int phase = 0; phase < run.config.phases_size(); ++phase) {
+    for (const uint32_t h : run.config.phases(phase).fixed_point().steps()) {
+      const bool found =
+          std::any_of(run.records.begin(), run.records.end(), [&](const v1::RoundRecord& record) {
+            return static_cast<int>(record.phase()) == phase && record.fixed_point().h() == h;
+          });
+      if (!found) missing.push_back(h);
+    }
+  }
+  std::sort(missing.begin(), missing.end());
+  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+  return missing;
+}
+
+std::optional<uint32_t> LargestHarmless(const std::vector<Evidence>& evidence,
+                                        const std::vector<uint32_t>& missing) {
+  const auto end = std::find_if(evidence.begin(), evidence.end(), [](const Evidence& one) {
+    return one.finding != Finding::kHarmless;
+  });
+  std::optional<uint32_t> largest;
+  for (auto one = evidence.begin(); one != end; ++one) {
+    if (!missing.empty() && one->h >= missing.front()) break;
+    // With another step size the same h may not be harmless.
+    if (end == evidence.end() || one->h < end->h) largest = one->h;
+  }
+  return largest;
+}
+
+const Evidence* FirstWith(const std::vector<Evidence>& evidence, Finding finding) {
+  const auto found = std::find_if(evidence.begin(), evidence.end(),
+                                  [&](const Evidence& one) { return one.finding == finding; });
+  return found == evidence.end() ? nullptr : &*found;
+}
+
+std::string GapText(const RunSummary& run, const Evidence& evidence) {
+  return absl::StrFormat(
+      "FedAvg settles %.3g above the optimum, %.3g standard errors of the loss over %d clients",
+      evidence.gap, evidence.gap_in_standard_errors, run.clients);
+}
+
+std::string HarmlessSentence(const RunSummary& run, const Verdict& verdict) {
+  const Evidence& worst = *std::max_element(
+      verdict.evidence.begin(), verdict.evidence.end(), [](const Evidence& a, const Evidence& b) {
+        return a.gap_in_standard_errors < b.gap_in_standard_errors;
+      });
+  return absl::StrFormat(
+      "Heterogeneity does not hurt here up to H = %d: where FedAvg settles, the loss is at most "
+      "%.2g standard errors (over %d clients) above the optimum.",
+      verdict.evidence.back().h, std::max(0.0, worst.gap_in_standard_errors), run.clients);
+}
+
+std::string MissingText(const RunSummary& run, const Verdict& verdict) {
+  return absl::StrCat("It cannot be told at H = ", absl::StrJoin(verdict.missing_h, ", "),
+                      run.state == v1::FAILED
+                          ? ": the run failed before it found where FedAvg comes to rest there; "
+                            "mend this and run it again in a new directory."
+                          : ": the run has not found yet where FedAvg comes to rest there; "
+                            "complete it with the same `leeway run` command.");
+}
+
+std::string UncertainSentence(const RunSummary& run, const Verdict& verdict) {
+  if (run.clients < 2) {
+    return "A single client cannot disagree with itself: there is no verdict on heterogeneity.";
+  }
+  const Evidence* uncertain = FirstWith(verdict.evidence, Finding::kUncertain);
+  if (uncertain == nullptr) return MissingText(run, verdict);
+  const Evidence& first = *uncertain;
+  if (!first.doubt.empty()) {
+    return absl::StrFormat("It cannot be told at H = %d: %s.", first.h, first.doubt);
+  }
+  if (run.clients < kFewClients || std::isnan(first.gap_in_standard_errors)) {
+    return absl::StrFormat(
+        "Not enough clients to tell: the spread of the loss over %d clients is too little known "
+        "(at least %d are needed).",
+        run.clients, kFewClients);
+  }
+  return absl::StrFormat("Uncertain from H = %d: %s; below %g is harmless, above %g a conflict.",
+                         first.h, GapText(run, first), HarmlessBelow(run.config),
+                         ConflictAbove(run.config));
+}
+
+std::string Sentence(const RunSummary& run, const Verdict& verdict) {
+  if (verdict.finding == Finding::kHarmless) return HarmlessSentence(run, verdict);
+  std::string text;
+  if (verdict.finding == Finding::kConflict) {
+    const Evidence& first = *FirstWith(verdict.evidence, Finding::kConflict);
+    text = absl::StrFormat(
+        "Clients conflict from H = %d: %s; consider fewer local steps or personalised models.",
+        first.h, GapText(run, first));
+  } else {
+    text = UncertainSentence(run, verdict);
+  }
+  const std::string missing = MissingText(run, verdict);
+  if (!verdict.missing_h.empty() && text != missing) absl::StrAppend(&text, " ", missing);
+  // One step is plain gradient descent: that it is harmless says nothing.
+  if (verdict.largest_harmless_h.value_or(0) > 1) {
+    absl::StrAppend(&text, " Up to H = ", *verdict.largest_harmless_h, " it does not hurt.");
+  }
+  return text;
+}
+
+void WarnOfSteps(const RunSummary& run, Verdict& verdict) {
+  const v1::ConstantsResult* constants = FindConstants(run);
+  if (constants == nullptr) {
+    verdict.warnings.push_back(
+        "L and μ were not measured, so the step size could not be checked and there is no floor; "
+        "add `phases { constants { point: OPTIMUM } }` after `optimum`");
+    return;
+  }
+  if (!(constants->smallest_client_convexity() > 0)) {
+    verdict.warnings.push_back(
+        absl::StrFormat("some client is not strongly convex (μ = %.3g): Theorem 2 gives no floor",
+                        constants->smallest_client_convexity()));
+  }
+  std::vector<double> warned;
+  for (const Evidence& one : verdict.evidence) {
+    const std::string problem = StepSizeProblem(one.step_size, one.h, *constants);
+    const bool known = std::any_of(warned.begin(), warned.end(),
+                                   [&](double eta) { return SameStepSize(eta, one.step_size); });
+    if (problem.empty() || known) continue;
+    warned.push_back(one.step_size);
+    verdict.warnings.push_back(
+        absl::StrCat(problem, ": the theory's conditions do not hold from H = ", one.h,
+                     " on, and its floor is no bound there"));
+  }
+}
+
+// A floor that is everywhere far above what is measured bounds nothing of use.
+void WarnOfFloor(const RunSummary& run, Verdict& verdict) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const Evidence& one : verdict.evidence) {
+    if (one.h > 1 && one.floor > 0) least = std::min(least, one.floor / one.distance_squared);
+  }
+  if (least < kVacuous || !std::isfinite(least)) return;
+  const v1::ConstantsResult& constants = *FindConstants(run);
+  verdict.warnings.push_back(absl::StrFormat(
+      "Theorem 2's floor says nothing here: it is at least %.1g times the measured |w_H-w*|², for "
+      "some client's smallest curvature μ = %.2g is tiny beside L = %.3g",
+      least, constants.smallest_client_convexity(), constants.largest_client_smoothness()));
+}
+
+void WarnOfGaps(const RunSummary& run, Verdict& verdict) {
+  std::vector<uint32_t> unprobed;
+  for (const Evidence& one : verdict.evidence) {
+    if (std::isnan(one.drift_bound)) unprobed.push_back(one.h);
+  }
+  if (!unprobed.empty()) {
+    verdict.warnings.push_back(absl::StrFormat(
+        "ρ² was not measured at H = %s; add `phases { probe { point: OPTIMUM step_size: %.17g "
+        "steps: [%s] } }`",
+        absl::StrJoin(unprobed, ", "), verdict.evidence.back().step_size,
+        absl::StrJoin(unprobed, ", ")));
+  }
+  if (verdict.evidence.back().h == 1) {
+    verdict.warnings.push_back(
+        "H = 1 is plain gradient descent, which does not drift; list larger H in "
+        "fixed_point.steps");
+  }
+  if (run.state != v1::DONE) {
+    verdict.warnings.push_back(absl::StrCat("the run is not complete (", StateName(run.state),
+                                            run.message.empty() ? "" : ": ", run.message,
+                                            run.state == v1::FAILED ? DivergenceText(run) : "",
+                                            "): this is from what was measured so far"));
+  }
+}
+
+void WarnOfClients(const RunSummary& run, Verdict& verdict) {
+  for (const Evidence& one : verdict.evidence) {
+    if (one.probe_clients == 0 || one.probe_clients >= run.clients) continue;
+    verdict.warnings.push_back(absl::StrFormat(
+        "ρ² is an estimate from %d of %d clients, and the floor that of the upper end of its "
+        "interval",
+        one.probe_clients, run.clients));
+    break;
+  }
+}
+
+// What the sentence does not say already.
+void WarnOfDoubts(const RunSummary& run, Verdict& verdict) {
+  if (run.clients < 2) return;
+  for (const Evidence& one : verdict.evidence) {
+    if (one.doubt.empty() || absl::StrContains(verdict.sentence, one.doubt)) continue;
+    verdict.warnings.push_back(absl::StrCat("it cannot be told at H = ", one.h, ": ", one.doubt));
+  }
+}
+
+absl::Status NoFixedPoint(const RunSummary& run) {
+  const auto& phases = run.config.phases();
+  const bool asked = std::any_of(phases.begin(), phases.end(),
+                                 [](const v1::Phase& phase) { return phase.has_fixed_point(); });
+  if (asked && run.state == v1::FAILED) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        run.directory, " failed before it found where FedAvg comes to rest: ", run.message,
+        DivergenceText(run), "; mend this and run it again in a new directory"));
+  }
+  if (asked) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(run.directory, " has not found yet where FedAvg comes to rest: the run is ",
+                     StateName(run.state), "; complete it with the same `leeway run` command"));
+  }
+  const bool optimum = std::any_of(phases.begin(), phases.end(),
+                                   [](const v1::Phase& phase) { return phase.has_optimum(); });
+  return absl::FailedPreconditionError(absl::StrCat(
+      run.directory, " has no verdict: its config finds ",
+      optimum ? "w*, but not where FedAvg comes to rest"
+              : "neither the optimum w* nor where FedAvg comes to rest",
+      "; add `", kPhasesToAdd, "` to the config (leaving out what it has), and run it again"));
+}
+
+}  // namespace
+
+absl::StatusOr<Verdict> Judge(const RunSummary& run) {
+  Verdict verdict;
+  verdict.evidence = CollectEvidence(run);
+  if (verdict.evidence.empty()) return NoFixedPoint(run);
+  verdict.missing_h = MissingSteps(run);
+  verdict.largest_harmless_h = LargestHarmless(verdict.evidence, verdict.missing_h);
+  if (FirstWith(verdict.evidence, Finding::kConflict) != nullptr) {
+    verdict.finding = Finding::kConflict;
+  } else if (FirstWith(verdict.evidence, Finding::kUncertain) == nullptr &&
+             verdict.missing_h.empty()) {
+    verdict.finding = Finding::kHarmless;
+  }
+  verdict.sentence = Sentence(run, verdict);
+  WarnOfSteps(run, verdict);
+  WarnOfFloor(run, verdict);
+  WarnOfGaps(run, verdict);
+  WarnOfClients(run, verdict);
+  WarnOfDoubts(run, verdict);
+  return verdict;
+}
+
+std::string DivergenceText(const RunSummary& run) {
+  const v1::ConstantsResult* constants = FindConstants(run);
+  double largest = 0;
+  for (const v1::Phase& phase : run.config.phases()) {
+    largest = std::max({largest, phase.probe().step_size(), phase.fixed_point().step_size(),
+                        phase.train().local().step_size()});
+  }
+  if (constants == nullptr || largest * constants->largest_client_smoothness() <= 2) return "";
+  return absl::StrCat("; ", StepSizeProblem(largest, 1, *constants));
+}
+
+}  // namespace leeway

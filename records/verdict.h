@@ -1,0 +1,37 @@
+// Whether heterogeneity hurts FedAvg on a run's data, and up to which number of
+// local steps. It rests on where FedAvg comes to rest: the loss gap of its fixed
+// point over the optimum, in standard errors of the loss over clients (the rule is
+// in docs/measures.md). Pure functions of a run's records and config.
+#ifndef LEEWAY_RECORDS_VERDICT_H_
+#define LEEWAY_RECORDS_VERDICT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "records/evidence.h"
+#include "records/show.h"
+
+namespace leeway {
+
+struct Verdict {
+  Finding finding = Finding::kUncertain;
+  std::optional<uint32_t> largest_harmless_h;  // it and all smaller listed are harmless
+  std::string sentence;
+  std::vector<Evidence> evidence;   // by h, then step size
+  std::vector<uint32_t> missing_h;  // listed in the config, but without a result; by size
+  std::vector<std::string> warnings;
+};
+
+// FailedPrecondition, with the remedy, if the run has found no fixed point.
+absl::StatusOr<Verdict> Judge(const RunSummary& run);
+
+// If the config has a step size with which local steps diverge: says so, with the
+// remedy, as the end of a sentence. Else, or if L was not measured, empty.
+std::string DivergenceText(const RunSummary& run);
+
+}  // namespace leeway
+
+#endif  // LEEWAY_RECORDS_VERDICT_H_

@@ -1,0 +1,126 @@
+#include "records/verdict_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/utf8.h"
+#include "records/csv.h"
+#include "records/json.h"
+
+namespace leeway {
+namespace {
+
+std::string Cell(double value) {
+  return std::isfinite(value) ? absl::StrFormat("%.3g", value) : "-";
+}
+
+// Printf pads by bytes; headings have letters of several.
+std::string Padded(const std::string& text, size_t width) {
+  const size_t length = Utf8Length(text);
+  return absl::StrCat(std::string(width > length ? width - length : 0, ' '), text);
+}
+
+bool HasIntervals(const Verdict& verdict) {
+  return std::any_of(verdict.evidence.begin(), verdict.evidence.end(),
+                     [](const Evidence& one) { return one.interval_low < one.interval_high; });
+}
+
+bool HasStepSizes(const Verdict& verdict) {
+  return std::any_of(verdict.evidence.begin(), verdict.evidence.end(), [&](const Evidence& one) {
+    return one.step_size != verdict.evidence.front().step_size;
+  });
+}
+
+std::string Table(const Verdict& verdict) {
+  const bool intervals = HasIntervals(verdict);
+  const bool step_sizes = HasStepSizes(verdict);
+  std::string text = absl::StrCat(
+      Padded("H", 6), step_sizes ? Padded("step size", 11) : "", Padded("loss gap", 11),
+      Padded("in std err", 12), Padded("|w_H-w*|²", 11), Padded("floor", 10), Padded("ρ²", 10),
+      intervals ? Padded("95 % interval", 23) : "", Padded("Jensen bound", 14), "  verdict\n");
+  for (const Evidence& one : verdict.evidence) {
+    const std::string interval =
+        absl::StrCat(Cell(one.interval_low), " … ", Cell(one.interval_high));
+    absl::StrAppend(&text, Padded(absl::StrCat(one.h), 6),
+                    step_sizes ? Padded(Cell(one.step_size), 11) : "", Padded(Cell(one.gap), 11),
+                    Padded(Cell(one.gap_in_standard_errors), 12));
+    absl::StrAppend(&text, Padded(Cell(one.distance_squared), 11), Padded(Cell(one.floor), 10),
+                    Padded(Cell(one.unbiased_drift_squared), 10),
+                    intervals ? Padded(interval, 23) : "", Padded(Cell(one.drift_bound), 14));
+    absl::StrAppend(&text, "  ", FindingName(one.finding), "\n");
+  }
+  return text;
+}
+
+void WriteEvidence(const Evidence& one, JsonWriter& json) {
+  json.BeginObject();
+  json.Field("h", one.h);
+  json.Field("step_size", one.step_size);
+  json.Field("gap", one.gap);
+  json.Field("gap_in_standard_errors", one.gap_in_standard_errors);
+  json.Field("average_drift_squared", one.average_drift_squared);
+  json.Field("unbiased_drift_squared", one.unbiased_drift_squared);
+  json.Field("drift_bound", one.drift_bound);
+  json.Field("interval_low", one.interval_low);
+  json.Field("interval_high", one.interval_high);
+  json.Field("floor", one.floor);
+  json.Field("distance_squared", one.distance_squared);
+  json.Field("pseudo_gradient_norm", one.pseudo_gradient_norm);
+  json.Field("verdict", FindingName(one.finding));
+  json.EndObject();
+}
+
+}  // namespace
+
+std::string VerdictText(const Verdict& verdict) {
+  std::string text = absl::StrCat(verdict.sentence, "\n\n", Table(verdict));
+  for (const std::string& warning : verdict.warnings) {
+    absl::StrAppend(&text, "\nNote: ", warning, ".");
+  }
+  return verdict.warnings.empty() ? text : text + "\n";
+}
+
+void WriteVerdict(const Verdict& verdict, JsonWriter& json) {
+  json.BeginObject();
+  json.Field("verdict", FindingName(verdict.finding));
+  if (verdict.largest_harmless_h.has_value()) {
+    json.Field("largest_harmless_h", *verdict.largest_harmless_h);
+  } else {
+    json.NullField("largest_harmless_h");
+  }
+  json.Field("sentence", verdict.sentence);
+  json.Key("evidence").BeginArray();
+  for (const Evidence& one : verdict.evidence) WriteEvidence(one, json);
+  json.EndArray();
+  json.Key("warnings").BeginArray();
+  for (const std::string& warning : verdict.warnings) json.Value(warning);
+  json.EndArray().EndObject();
+}
+
+std::string VerdictJson(const Verdict& verdict) {
+  JsonWriter json;
+  WriteVerdict(verdict, json);
+  return json.text() + "\n";
+}
+
+std::string EvidenceCsv(const Verdict& verdict) {
+  std::string csv =
+      "h,step_size,gap,gap_in_standard_errors,distance_squared,floor,average_drift_squared,"
+      "unbiased_drift_squared,interval_low,interval_high,drift_bound,verdict\n";
+  for (const Evidence& one : verdict.evidence) {
+    absl::StrAppend(&csv, one.h);
+    for (const double value :
+         {one.step_size, one.gap, one.gap_in_standard_errors, one.distance_squared, one.floor,
+          one.average_drift_squared, one.unbiased_drift_squared, one.interval_low,
+          one.interval_high, one.drift_bound}) {
+      absl::StrAppend(&csv, ",", CsvNumber(value));
+    }
+    absl::StrAppend(&csv, ",", FindingName(one.finding), "\n");
+  }
+  return csv;
+}
+
+}  // namespace leeway

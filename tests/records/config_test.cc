@@ -1,0 +1,125 @@
+#include "records/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace leeway {
+namespace {
+
+using ::testing::HasSubstr;
+
+const char kGood[] =
+    "model { linear_regression {} } "
+    "phases { train { rounds: 3 local { step_size: 0.1 steps: 2 } } }";
+
+TEST(ConfigTest, FillsInDefaults) {
+  const auto config = ParseConfig(kGood, "c");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->max_update(), 256);
+  EXPECT_EQ(config->cohort().deadline_seconds(), 600);
+  EXPECT_EQ(config->phases(0).train().server().rate(), 1);
+  EXPECT_EQ(config->phases(0).train().start(), v1::Probe::INITIAL);
+}
+
+struct Bad {
+  const char* text;
+  const char* message;
+};
+
+class BadConfigTest : public ::testing::TestWithParam<Bad> {};
+
+TEST_P(BadConfigTest, IsRefusedWithItsFieldAndTheRemedy) {
+  const auto config = ParseConfig(GetParam().text, "c.textproto");
+  ASSERT_FALSE(config.ok());
+  EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(config.status().message()), HasSubstr("c.textproto"));
+  EXPECT_THAT(std::string(config.status().message()), HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadConfigTest,
+    ::testing::Values(
+        Bad{"seed: 1\nmodle { }",
+            "line 2, column 7: Message type \"leeway.v1.RunConfig\" has no field named \"modle\""},
+        Bad{"model { linear_regression {} }\nphases {\n  train {\n    rounds: 1 local { step_size: "
+            "-1 "
+            "steps: 1 } } }",
+            "line 4, column 23: phases[0].train.local.step_size is -1"},
+        Bad{"model { linear_regression {} }\nphases {\n  train { local { steps: 1 } } }",
+            "line 3, column 3: phases[0].train.rounds is 0"},
+        Bad{"seed: x", "line 1"}, Bad{"model { linear_regression {} }", "phases is empty"},
+        Bad{"phases { optimum {} }", "model is missing"},
+        Bad{"model { linear_regression {} } phases { }", "phases[0] is empty"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 1 local { step_size: -0.1 "
+            "steps: 1 } } }",
+            "phases[0].train.local.step_size is -0.1"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 1 local { step_size: nan "
+            "steps: 1 } } }",
+            "step_size is nan"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 1 local { step_size: 0.1 "
+            "steps: 0 } } }",
+            "needs either steps"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 1 local { step_size: 0.1 "
+            "steps: 2 epochs: 1 } } }",
+            "needs either steps"},
+        Bad{"model { linear_regression {} } phases { constants {} } phases { train { rounds: 1 "
+            "local { step_size: auto epochs: 1 } } }",
+            "phases[1].train.local.step_size is auto"},
+        Bad{"model { linear_regression {} } phases { train { local { step_size: 0.1 steps: 2 } } }",
+            "rounds is 0"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 2 local { step_size: 0.1 "
+            "steps: 2 } server { momentum: 1 } } }",
+            "momentum is 1"},
+        Bad{"model { linear_regression {} } phases { probe { point: OPTIMUM step_size: 0.1 "
+            "steps: [1] } }",
+            "no optimum phase"},
+        Bad{"model { linear_regression {} } phases { probe { point: INITIAL step_size: 0.1 "
+            "steps: [2, 1] } }",
+            "increasing"},
+        Bad{"model { linear_regression {} } phases { probe { point: INITIAL step_size: 0.1 "
+            "steps: [0] } }",
+            "from 1 up"},
+        Bad{"model { linear_regression {} } phases { probe { step_size: 0.1 steps: [1] } }",
+            "point is missing"},
+        Bad{"model { linear_regression {} } cohort { clients: 5 size: 9 } phases { optimum {} }",
+            "cohort.size is 9, but only 5"},
+        Bad{"model { linear_regression {} } cohort { clients: 5 size: 4 minimum_reports: 5 } "
+            "phases { optimum {} }",
+            "cohort.minimum_reports is 5"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
+            "steps: 2 } probe { step_size: 0.1 steps: [2] } probe_at: [0, 10] } }",
+            "phases[0].train.probe_at has 10, but the phase ends after 9 rounds"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
+            "steps: 2 } probe { step_size: 0.1 steps: [2] } probe_at: [5, 5] } }",
+            "probe_at has 5 after 5"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
+            "steps: 2 } probe_at: [5] } }",
+            "phases[0].train.probe_at is given without probe"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
+            "steps: 2 } probe { step_size: 0.1 steps: [2] } } }",
+            "phases[0].train.probe is given without probe_at"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
+            "steps: 2 } probe { point: INITIAL step_size: 0.1 steps: [2] } probe_at: [5] } }",
+            "phases[0].train.probe.point is INITIAL"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
+            "steps: 2 } probe { step_size: 0.1 steps: [2, 1] } probe_at: [5] } }",
+            "phases[0].train.probe.steps has 1 after 2"},
+        Bad{"model { linear_regression {} } cohort { clients: 4 } phases { train { rounds: 9 "
+            "local { step_size: 0.1 steps: 2 } probe { clients: 5 step_size: 0.1 steps: [1] } "
+            "probe_at: [5] } }",
+            "phases[0].train.probe.clients is 5, but only 4"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
+            "steps: 2 } evaluate_every: 10 } }",
+            "phases[0].train.evaluate_every is 10"},
+        Bad{"model { linear_regression {} } max_update: -1 phases { optimum {} }", "max_update"}));
+
+TEST(ConfigTest, MissingFileSaysSo) {
+  const auto config = LoadConfig("/nowhere/c.textproto");
+  EXPECT_EQ(config.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(config.status().message()), HasSubstr("/nowhere/c.textproto"));
+}
+
+}  // namespace
+}  // namespace leeway
