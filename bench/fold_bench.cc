@@ -21,8 +21,8 @@ void Fold(benchmark::State& state) {
   Workers workers(static_cast<size_t>(state.range(1)));
   TallyShape shape;
   shape.dimension = n;
-  shape.vectors = 1;
-  shape.fraction_bits = FractionBits(256, static_cast<uint64_t>(state.range(2)));
+  const int bits = FractionBits(256, static_cast<uint64_t>(state.range(2)));
+  shape.vectors = {{"displacement", bits, 256}};
   Tally tally(shape);
   const std::vector<float> values = Values(n);
   for (auto _ : state) {

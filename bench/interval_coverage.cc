@@ -15,11 +15,12 @@
 #include <string>
 #include <vector>
 
-#include "common/layout.h"
 #include "common/rng.h"
 #include "common/sampler.h"
+#include "common/sums.h"
 #include "common/tally.h"
 #include "server/measures.h"
+#include "tests/named_report.h"
 
 namespace leeway {
 namespace {
@@ -73,11 +74,11 @@ v1::Task ProbeTask(v1::Weighting weighting, uint32_t groups) {
   v1::Task task;
   task.mutable_rule()->set_step_size(0.125);
   task.mutable_rule()->set_steps(10);
-  task.add_drift_steps(10);
   task.set_weighting(weighting);
   task.set_groups(groups);
-  task.set_max_update(256);
-  task.set_fraction_bits(static_cast<uint32_t>(FractionBits(256, 200 * kClients)));
+  Ask(kDrift, task, 10);
+  AskForMeasures(task);
+  SetRange(256 / task.rule().step_size(), 200 * kClients, task);
   return task;
 }
 
@@ -86,22 +87,14 @@ v1::DriftAtSteps Probe(const Cell& cell, const Federation& f, uint64_t seed, uin
   const auto sample = static_cast<uint32_t>(std::lround(cell.sampled * kClients));
   const uint32_t groups = std::min(kGroups, sample / 2);
   const v1::Task task = ProbeTask(cell.weighting, groups);
-  const ReportLayout layout(task);
-  Tally tally(layout.Shape(task, kDimension));
+  const TaskSums sums(task, kDimension);
+  Tally tally(sums.shape());
   const std::vector<uint32_t> cohort = SampleCohort(seed, round, 1, kClients, sample);
   const std::vector<uint32_t> group = DrawGroups(seed, round, 1, sample, groups);
   for (size_t i = 0; i < cohort.size(); ++i) {
-    const Vector<double> b = f.b.col(cohort[i]);
-    const Vector<double> step = task.rule().step_size() * b;
-    const uint64_t weight = cell.weighting == v1::EXAMPLES ? f.examples[cohort[i]] : 1;
-    std::vector<double> scalars(layout.scalars);
-    scalars[static_cast<size_t>(layout.first_drift_squared)] = b.squaredNorm();
-    if (layout.first_weighted_drift_squared >= 0) {
-      scalars[static_cast<size_t>(layout.first_weighted_drift_squared)] =
-          static_cast<double>(weight) * b.squaredNorm();
-    }
-    const absl::Status added =
-        tally.Add<double>(group[i], weight, scalars, {step.data(), kDimension});
+    NamedReport<> report(sums, cell.weighting == v1::EXAMPLES ? f.examples[cohort[i]] : 1);
+    report.Set(kDrift, Vector<double>(f.b.col(cohort[i])), 10).Derive();
+    const absl::Status added = report.AddTo(tally, group[i]);
     if (!added.ok()) {
       std::cerr << added << "\n";
       std::exit(1);

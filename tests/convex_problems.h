@@ -17,6 +17,7 @@
 #include "client/objective.h"
 #include "common/rng.h"
 #include "tests/client/synthetic.h"
+#include "tests/named_report.h"
 #include "tests/simulated_federation.h"
 
 namespace leeway {
@@ -129,12 +130,14 @@ inline Vector<double> PseudoGradient(const Problem& problem, const Vector<double
   task.mutable_rule()->set_step_size(eta);
   task.mutable_rule()->set_steps(steps);
   task.mutable_rule()->set_batch_size(batch_size);
-  task.set_displacement(true);
+  Ask(kDisplacement, task);
+  Ask(kLoss, task);
+  const TaskSums sums(task, static_cast<size_t>(w.size()));
   Vector<double> sum = Vector<double>::Zero(w.size());
   for (const ObjectivePtr& client : problem.clients) {
     const auto report = RunTask<double>(*client, task, w, Rng(0, 0, 0, Purpose::kBatchOrder));
     EXPECT_TRUE(report.ok()) << report.status();
-    sum += Eigen::Map<const Vector<double>>(report->vectors.data(), w.size());
+    sum += NamedReport<>(sums, *report).vector(kDisplacement);
   }
   return sum / (eta * steps * static_cast<double>(problem.clients.size()));
 }

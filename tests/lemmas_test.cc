@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "common/layout.h"
+#include "common/sums.h"
 #include "common/tally.h"
 #include "server/measures.h"
 #include "tests/convex_problems.h"
@@ -237,12 +237,13 @@ Noise MeasureNoise(const Problem& problem, double sigma, double eta, uint32_t st
   task.mutable_rule()->set_step_size(eta);
   task.mutable_rule()->set_steps(steps);
   task.mutable_rule()->set_batch_size(1);
-  task.add_drift_steps(steps);
   task.set_repeats(repeats);
   task.set_weighting(examples.empty() ? v1::UNIFORM : v1::EXAMPLES);
-  task.set_max_update(65536);
-  task.set_fraction_bits(20);
-  Tally tally(ReportLayout(task).Shape(task, static_cast<size_t>(problem.dimension)));
+  Ask(kDrift, task, steps);
+  AskForMeasures(task);
+  SetRange(65536, 100 * problem.clients.size(), task);
+  const TaskSums sums(task, static_cast<size_t>(problem.dimension));
+  Tally tally(sums.shape());
   const Vector<double> start = testing_data::RandomVector(problem.dimension, 5);
   Population population;
   for (size_t c = 0; c < problem.clients.size(); ++c) {
@@ -250,7 +251,7 @@ Noise MeasureNoise(const Problem& problem, double sigma, double eta, uint32_t st
     NoisyObjective noisy(*problem.clients[c], sigma, n, 100 * seed + c);
     const auto report = RunTask<double>(noisy, task, start, Rng(seed, 0, c, Purpose::kBatchOrder));
     EXPECT_TRUE(report.ok()) << report.status();
-    EXPECT_TRUE(tally.Add<double>(0, report->weight, report->scalars, report->vectors).ok());
+    EXPECT_TRUE(NamedReport<>(sums, *report).AddTo(tally).ok());
     ++population.clients;
     population.examples += n;
   }

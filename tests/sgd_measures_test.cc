@@ -126,23 +126,29 @@ Noise ExactNoise(const FourExamples& data, size_t steps) {
   return noise;
 }
 
-v1::Task StochasticTask(uint32_t repeats, uint32_t batch_size = 1) {
+constexpr uint32_t kDriftSteps[] = {1, 2, 4};
+
+v1::Task StochasticTask(uint32_t repeats, uint32_t batch_size = 1,
+                        v1::Weighting weighting = v1::UNIFORM) {
   v1::Task task;
   task.mutable_rule()->set_step_size(kEta);
   task.mutable_rule()->set_steps(4);
   task.mutable_rule()->set_batch_size(batch_size);
-  task.set_full_step(true);
-  task.set_displacement(true);
-  for (const uint32_t h : {1u, 2u, 4u}) task.add_drift_steps(h);
   task.set_repeats(repeats);
+  task.set_weighting(weighting);
+  Ask(kGradient, task);
+  Ask(kDisplacement, task);
+  for (const uint32_t h : kDriftSteps) Ask(kDrift, task, h);
+  AskForMeasures(task);
   return task;
 }
 
-ClientReport<double> Answer(const FourExamples& data, const v1::Task& task, uint64_t seed) {
+NamedReport<> Answer(const FourExamples& data, const v1::Task& task, const TaskSums& sums,
+                     uint64_t seed) {
   auto report =
       RunTask<double>(*data.objective, task, data.start, Rng(seed, 1, 1, Purpose::kBatchOrder));
   EXPECT_TRUE(report.ok()) << report.status();
-  return *std::move(report);
+  return NamedReport<>(sums, *std::move(report));
 }
 
 // Both estimates are unbiased for any number of repeats, two included.
@@ -151,15 +157,15 @@ TEST(StochasticProbeTest, BiasAndVarianceAreThoseOfAllOrders) {
   constexpr int kSeeds = 6000;
   for (const uint32_t repeats : {2u, 5u}) {
     const v1::Task task = StochasticTask(repeats);
-    const ReportLayout layout(task);
-    for (int k = 0; k < 3; ++k) {
-      const Noise exact = ExactNoise(data, task.drift_steps(k));
+    const TaskSums sums(task, kDimension);
+    for (const uint32_t h : kDriftSteps) {
+      const Noise exact = ExactNoise(data, h);
       Noise mean;
       Noise squares;
       for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-        const ClientReport<double> report = Answer(data, task, seed);
-        const double bias = report.scalars[static_cast<size_t>(layout.first_iterate_bias + k)];
-        const double variance = report.scalars[static_cast<size_t>(layout.first_variance + k)];
+        const NamedReport<> report = Answer(data, task, sums, seed);
+        const double bias = report.number(kIterateBiasSquared, h);
+        const double variance = report.number(kPseudoGradientVariance, h);
         mean.bias_squared += bias / kSeeds;
         mean.variance += variance / kSeeds;
         squares.bias_squared += bias * bias / kSeeds;
@@ -186,49 +192,55 @@ TEST(StochasticProbeTest, PassesWithoutReplacementBiasQuadraticsToo) {
 
 TEST(StochasticProbeTest, RepeatsDoNotChangeWhatIsReportedOtherwise) {
   const FourExamples data;
-  const v1::Task task = StochasticTask(7);
-  const ReportLayout layout(task);
-  const ClientReport<double> once = Answer(data, StochasticTask(0), 3);
-  const ClientReport<double> often = Answer(data, task, 3);
-  EXPECT_EQ(once.vectors, often.vectors);
-  const auto shared = static_cast<std::ptrdiff_t>(layout.first_iterate_bias);
-  EXPECT_EQ(once.scalars.size(), static_cast<size_t>(shared));
-  EXPECT_TRUE(std::equal(once.scalars.begin(), once.scalars.end(), often.scalars.begin()));
-  EXPECT_EQ(often.scalars.size(), static_cast<size_t>(shared) + 6);
-  EXPECT_EQ(Answer(data, task, 3).scalars, often.scalars);
-  EXPECT_NE(Answer(data, task, 4).scalars, often.scalars);
+  const v1::Task one = StochasticTask(0);
+  const v1::Task many = StochasticTask(7);
+  const TaskSums one_sums(one, kDimension);
+  const TaskSums many_sums(many, kDimension);
+  const NamedReport<> once = Answer(data, one, one_sums, 3);
+  const NamedReport<> often = Answer(data, many, many_sums, 3);
+  for (const v1::Sum& sum : one.sums()) {
+    if (sum.shape() == v1::NUMBER) {
+      EXPECT_EQ(once.number(sum.name(), sum.steps()), often.number(sum.name(), sum.steps()));
+    } else {
+      EXPECT_EQ(once.vector(sum.name(), sum.steps()), often.vector(sum.name(), sum.steps()));
+    }
+  }
+  EXPECT_EQ(many_sums.vectors(), one_sums.vectors());
+  EXPECT_EQ(many_sums.numbers(), one_sums.numbers() + 6);  // bias and variance at three h
+  const auto numbers = [&](uint64_t seed) {
+    return Answer(data, many, many_sums, seed).report().numbers;
+  };
+  EXPECT_EQ(numbers(3), often.report().numbers);
+  EXPECT_NE(numbers(4), often.report().numbers);
 }
 
 TEST(StochasticProbeTest, WholeBatchesHaveNeitherBiasNorVariance) {
   const FourExamples data;
   const v1::Task task = StochasticTask(3, 4);
-  const ReportLayout layout(task);
-  const ClientReport<double> report = Answer(data, task, 1);
-  for (int i = layout.first_iterate_bias; i < layout.first_variance + 3; ++i) {
-    EXPECT_EQ(report.scalars[static_cast<size_t>(i)], 0);
+  const TaskSums sums(task, kDimension);
+  const NamedReport<> report = Answer(data, task, sums, 1);
+  for (const uint32_t h : kDriftSteps) {
+    EXPECT_EQ(report.number(kIterateBiasSquared, h), 0);
+    EXPECT_EQ(report.number(kPseudoGradientVariance, h), 0);
   }
 }
 
 TEST(StochasticProbeTest, ExampleWeightsCountOnceInSumsOfSquares) {
   const FourExamples data;
-  v1::Task task = StochasticTask(3);
-  const ClientReport<double> plain = Answer(data, task, 1);
-  const ReportLayout uniform(task);
-  task.set_weighting(v1::EXAMPLES);
-  const ClientReport<double> weighted = Answer(data, task, 1);
-  const ReportLayout layout(task);
-  ASSERT_EQ(weighted.weight, 4u);
-  for (int k = 0; k < 3; ++k) {
-    const auto at = [](const ClientReport<double>& report, int index) {
-      return report.scalars[static_cast<size_t>(index)];
-    };
-    const double squared = at(plain, uniform.first_drift_squared + k);
-    EXPECT_EQ(at(weighted, layout.first_drift_squared + k), squared);
-    EXPECT_EQ(at(weighted, layout.first_weighted_drift_squared + k), 4 * squared);
-    EXPECT_EQ(at(weighted, layout.first_iterate_bias + k),
-              at(plain, uniform.first_iterate_bias + k));
-    EXPECT_NEAR(at(weighted, layout.first_variance + k), 4 * at(plain, uniform.first_variance + k),
-                1e-12 * at(weighted, layout.first_variance + k));
+  const v1::Task uniform = StochasticTask(3);
+  const v1::Task examples = StochasticTask(3, 1, v1::EXAMPLES);
+  const TaskSums uniform_sums(uniform, kDimension);
+  const TaskSums examples_sums(examples, kDimension);
+  const NamedReport<> plain = Answer(data, uniform, uniform_sums, 1);
+  const NamedReport<> weighted = Answer(data, examples, examples_sums, 1);
+  ASSERT_EQ(weighted.report().weight, 4u);
+  for (const uint32_t h : kDriftSteps) {
+    const double squared = plain.number(kDriftSquared, h);
+    EXPECT_EQ(weighted.number(kDriftSquared, h), squared);
+    EXPECT_EQ(weighted.number(kWeightedDriftSquared, h), 4 * squared);
+    EXPECT_EQ(weighted.number(kIterateBiasSquared, h), plain.number(kIterateBiasSquared, h));
+    const double variance = weighted.number(kPseudoGradientVariance, h);
+    EXPECT_NEAR(variance, 4 * plain.number(kPseudoGradientVariance, h), 1e-12 * variance);
   }
 }
 

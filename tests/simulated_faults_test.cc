@@ -67,9 +67,7 @@ Model LocalUpdate(const Model& w, uint64_t round, uint32_t client) {
 TallyShape Shape(uint64_t weight) {
   TallyShape shape;
   shape.dimension = 2;
-  shape.vectors = 1;
-  shape.fraction_bits = FractionBits(kMaxUpdate, weight);
-  shape.max_update = kMaxUpdate;
+  shape.vectors = {{"displacement", FractionBits(kMaxUpdate, weight), kMaxUpdate}};
   return shape;
 }
 

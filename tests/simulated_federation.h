@@ -12,9 +12,9 @@
 
 #include "client/local_update.h"
 #include "client/objective.h"
-#include "common/layout.h"
 #include "common/rng.h"
 #include "common/sampler.h"
+#include "common/sums.h"
 #include "common/tally.h"
 #include "records/config.h"
 #include "server/script.h"
@@ -64,9 +64,8 @@ class SimulatedFederation {
     RoundPlan plan = script_->Next();
     const auto cohort = SampleCohort(config_.seed(), plan.record.round(), 1,
                                      static_cast<uint32_t>(clients_.size()), plan.sample);
-    plan.task.set_fraction_bits(
-        static_cast<uint32_t>(FractionBits(plan.task.max_update(), cohort.size())));
-    Tally tally(ReportLayout(plan.task).Shape(plan.task, layout_.size()));
+    SetUnits(cohort.size(), plan.task);
+    Tally tally(TaskSums(plan.task, layout_.size()).shape());
     const Vector<double> start = ValuesOf(layout_, *plan.base);
     const auto groups = DrawGroups(config_.seed(), plan.record.round(), 1,
                                    static_cast<uint32_t>(cohort.size()), plan.task.groups());
@@ -77,7 +76,7 @@ class SimulatedFederation {
                           Rng(config_.seed(), plan.record.round(), c, Purpose::kBatchOrder));
       EXPECT_TRUE(report.ok()) << report.status();
       const absl::Status added =
-          tally.Add<double>(groups[i], report->weight, report->scalars, report->vectors);
+          tally.Add<double>(groups[i], report->weight, report->numbers, report->vectors);
       EXPECT_TRUE(added.ok()) << added;
     }
     const absl::Status absorbed = script_->Absorb(plan, tally);

@@ -13,10 +13,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "client/builtin_worker.h"
 #include "common/digest.h"
 #include "common/model_file.h"
 #include "common/model_layout.h"
 #include "common/npy.h"
+#include "common/sums.h"
+#include "common/wire.h"
 #include "proto/federation.grpc.pb.h"
 
 namespace leeway {
@@ -86,9 +89,10 @@ class ConnectionTest : public ::testing::Test {
     order_.set_round(1);
     order_.set_attempt(1);
     order_.add_clients(0);
-    order_.mutable_task()->set_displacement(true);
+    Ask(kDisplacement, *order_.mutable_task()).set_largest(256);
+    Ask(kLoss, *order_.mutable_task());
+    SetUnits(1, *order_.mutable_task());
     order_.mutable_task()->set_groups(1);
-    order_.mutable_task()->set_max_update(256);
     order_.mutable_task()->mutable_rule()->set_step_size(0.01);
     order_.mutable_task()->mutable_rule()->set_steps(1);
     order_.mutable_model()->set_sha256(Sha256Hex(file_));
@@ -102,13 +106,13 @@ class ConnectionTest : public ::testing::Test {
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&round);
     const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-    HostOptions data;
+    BuiltinWorkerOptions data;
     data.data = {folder_};
-    absl::StatusOr<Host> host = Host::Load(data);
-    if (!host.ok()) return host.status();
+    const absl::StatusOr<std::unique_ptr<BuiltinWorker>> worker = BuiltinWorker::Load(data);
+    if (!worker.ok()) return worker.status();
     ConnectionOptions options;
     options.server = absl::StrCat("127.0.0.1:", port);
-    const absl::Status outcome = TakePart(*host, options);
+    const absl::Status outcome = TakePart(**worker, options);
     reported_ = round.reported();
     round.Release();
     server->Shutdown();

@@ -10,7 +10,10 @@
 #include <limits>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "tests/client/synthetic.h"
+#include "tests/named_report.h"
 
 namespace leeway {
 namespace {
@@ -24,26 +27,45 @@ using testing_data::RandomVector;
 using testing_data::Regression;
 using Index = Eigen::Index;
 
-v1::Task Task(const std::string& text) {
+// A task with this rule that asks for these sums: "drift@2" is the drift after 2 steps.
+v1::Task Task(const std::string& rule, const std::vector<std::string>& sums,
+              v1::Weighting weighting = v1::UNIFORM) {
   v1::Task task;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &task)) << text;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(rule, task.mutable_rule())) << rule;
+  task.set_weighting(weighting);
+  for (const std::string& sum : sums) {
+    const std::vector<std::string> parts = absl::StrSplit(sum, '@');
+    Ask(parts[0], task, parts.size() > 1 ? static_cast<uint32_t>(std::stoul(parts[1])) : 0);
+  }
   return task;
 }
 
 Rng Stream(uint64_t seed = 1) { return Rng(seed, 1, 1, Purpose::kBatchOrder); }
 
+// What a client answers to a task, by name.
 template <typename T>
-ClientReport<T> Answer(Objective<T>& objective, const v1::Task& task, const Vector<T>& start,
-                       uint64_t seed = 1) {
-  auto report = RunTask<T>(objective, task, start, Stream(seed));
-  EXPECT_TRUE(report.ok()) << report.status();
-  return report.ok() ? *std::move(report) : ClientReport<T>();
-}
+class Answered {
+ public:
+  Answered(Objective<T>& objective, const v1::Task& task, const Vector<T>& start, uint64_t seed = 1)
+      : sums_(task, static_cast<size_t>(start.size())), report_(sums_) {
+    auto report = RunTask<T>(objective, task, start, Stream(seed));
+    EXPECT_TRUE(report.ok()) << report.status();
+    if (report.ok()) report_.report() = *std::move(report);
+  }
+  Answered(const Answered&) = delete;  // report_ refers to sums_
 
-template <typename T>
-Vector<T> Part(const ClientReport<T>& report, int index, Index size) {
-  return Eigen::Map<const Vector<T>>(report.vectors.data() + index * size, size);
-}
+  double number(absl::string_view name, uint32_t steps = 0) const {
+    return report_.number(name, steps);
+  }
+  Vector<T> vector(absl::string_view name, uint32_t steps = 0) const {
+    return report_.vector(name, steps);
+  }
+  const ClientReport<T>& report() const { return report_.report(); }
+
+ private:
+  const TaskSums sums_;
+  NamedReport<T> report_;
+};
 
 // 1/2 |w - center|^2 on every row; remembers which rows were asked for.
 template <typename T>
@@ -76,25 +98,27 @@ TEST(LocalUpdateTest, DriftIsTheClosedFormOfQuadratics) {
   const Matrix<double> x = RandomMatrix(n, d, 1);
   const Vector<double> y = RandomVector(n, 2), w = RandomVector(d, 3);
   auto objective = Make(LinearModel(0.1), Regression(x, y));
-  const ClientReport<double> report = Answer(
+  const Answered<double> report(
       *objective,
-      Task("rule { step_size: 0.1 steps: 50 } full_step: true drift_steps: [ 2, 10, 50 ]"), w);
+      Task("step_size: 0.1 steps: 50",
+           {"loss", "gradient", "gradient_squared", "drift@2", "drift_squared@2", "drift@10",
+            "drift_squared@10", "drift@50", "drift_squared@50"}),
+      w);
 
   const Eigen::MatrixXd identity = Eigen::MatrixXd::Identity(d, d);
   const Eigen::MatrixXd hessian = x.transpose() * x / static_cast<double>(n) + 0.1 * identity;
   const Vector<double> g = hessian * w - x.transpose() * y / static_cast<double>(n);
-  EXPECT_NEAR((Part(report, 0, d) - 0.1 * g).norm(), 0, 1e-14);
-  EXPECT_NEAR(report.scalars[2], g.squaredNorm(), 1e-12 * g.squaredNorm());
-  const int steps[] = {2, 10, 50};
-  for (int k = 0; k < 3; ++k) {
+  EXPECT_NEAR((report.vector(kGradient) - g).norm(), 0, 1e-13);
+  EXPECT_NEAR(report.number(kGradientSquared), g.squaredNorm(), 1e-12 * g.squaredNorm());
+  for (const uint32_t steps : {2u, 10u, 50u}) {
     Eigen::MatrixXd power = identity, p = Eigen::MatrixXd::Zero(d, d);
-    for (int h = 0; h < steps[k]; ++h) {
-      p += (identity - power) / steps[k];
+    for (uint32_t h = 0; h < steps; ++h) {
+      p += (identity - power) / steps;
       power *= identity - 0.1 * hessian;
     }
     const Vector<double> bias = p * g;
-    EXPECT_LT((Part(report, 1 + k, d) / 0.1 - bias).norm(), 1e-10 * bias.norm()) << steps[k];
-    EXPECT_NEAR(report.scalars[static_cast<size_t>(3 + k)], bias.squaredNorm(),
+    EXPECT_LT((report.vector(kDrift, steps) - bias).norm(), 1e-10 * bias.norm()) << steps;
+    EXPECT_NEAR(report.number(kDriftSquared, steps), bias.squaredNorm(),
                 1e-10 * bias.squaredNorm());
   }
 }
@@ -102,13 +126,13 @@ TEST(LocalUpdateTest, DriftIsTheClosedFormOfQuadratics) {
 TEST(LocalUpdateTest, OneFullStepHasExactlyNoDrift) {
   const Index d = 5;
   auto objective = Make(LinearModel(), Regression(RandomMatrix(20, d, 1), RandomVector(20, 2)));
-  const ClientReport<double> report = Answer(
-      *objective,
-      Task("rule { step_size: 0.3 steps: 1 } displacement: true full_step: true drift_steps: 0"),
-      RandomVector(d, 3));
-  EXPECT_EQ(Part(report, 0, d), Part(report, 1, d));
-  EXPECT_EQ(Part(report, 2, d), Vector<double>::Zero(d));
-  EXPECT_EQ(report.scalars[3], 0);
+  const Answered<double> report(*objective,
+                                Task("step_size: 0.3 steps: 1", {"loss", "displacement", "gradient",
+                                                                 "drift", "drift_squared"}),
+                                RandomVector(d, 3));
+  EXPECT_EQ(report.vector(kDisplacement), 0.3 * report.vector(kGradient));
+  EXPECT_EQ(report.vector(kDrift), Vector<double>::Zero(d));
+  EXPECT_EQ(report.number(kDriftSquared), 0);
 }
 
 TEST(LocalUpdateTest, EqualHessiansCancelAverageDriftHoweverDissimilar) {
@@ -126,12 +150,14 @@ TEST(LocalUpdateTest, EqualHessiansCancelAverageDriftHoweverDissimilar) {
     const double sign = c % 2 == 0 ? 100 : -100;
     const Vector<double> offset = sign * RandomVector(d, static_cast<uint64_t>(10 + c / 2));
     auto objective = Make(LinearModel(), Regression(x, y + x * offset));
-    const ClientReport<double> report =
-        Answer(*objective,
-               Task("rule { step_size: 0.1 steps: 20 } full_step: true drift_steps: 20"), optimum);
-    average += Part(report, 1, d) / (0.1 * clients);
-    dissimilarity += report.scalars[2] / clients;
-    bound += report.scalars[3] / clients;
+    const Answered<double> report(
+        *objective,
+        Task("step_size: 0.1 steps: 20",
+             {"loss", "gradient", "gradient_squared", "drift@20", "drift_squared@20"}),
+        optimum);
+    average += report.vector(kDrift, 20) / clients;
+    dissimilarity += report.number(kGradientSquared) / clients;
+    bound += report.number(kDriftSquared, 20) / clients;
   }
   EXPECT_GT(dissimilarity, 1e4);
   EXPECT_GT(bound, 1e3);
@@ -140,8 +166,8 @@ TEST(LocalUpdateTest, EqualHessiansCancelAverageDriftHoweverDissimilar) {
 
 TEST(LocalUpdateTest, BatchesCoverEachRowOncePerPass) {
   Recorder<double> objective(10);
-  Answer(objective, Task("rule { step_size: 0.1 epochs: 3 batch_size: 4 } displacement: true"),
-         RandomVector(3, 1));
+  Answered(objective, Task("step_size: 0.1 epochs: 3 batch_size: 4", {"loss", "displacement"}),
+           RandomVector(3, 1));
   ASSERT_EQ(objective.batches.size(), 9u);
   std::vector<std::vector<uint32_t>> passes;
   for (size_t pass = 0; pass < 3; ++pass) {
@@ -163,8 +189,8 @@ TEST(LocalUpdateTest, BatchesCoverEachRowOncePerPass) {
 
 TEST(LocalUpdateTest, StepsAreCountedExactlyAcrossPasses) {
   Recorder<double> objective(10);
-  Answer(objective, Task("rule { step_size: 0.1 steps: 5 batch_size: 4 } displacement: true"),
-         RandomVector(3, 1));
+  Answered(objective, Task("step_size: 0.1 steps: 5 batch_size: 4", {"loss", "displacement"}),
+           RandomVector(3, 1));
   EXPECT_EQ(objective.batches.size(), 5u);
   EXPECT_EQ(objective.full, 1);  // the loss at the start
 }
@@ -172,8 +198,8 @@ TEST(LocalUpdateTest, StepsAreCountedExactlyAcrossPasses) {
 TEST(LocalUpdateTest, OrderOfBatchesIsNamedByTheStream) {
   const auto batches = [](uint64_t seed) {
     Recorder<double> objective(10);
-    Answer(objective, Task("rule { step_size: 0.1 epochs: 1 batch_size: 3 } displacement: true"),
-           RandomVector(3, 1), seed);
+    Answered(objective, Task("step_size: 0.1 epochs: 1 batch_size: 3", {"loss", "displacement"}),
+             RandomVector(3, 1), seed);
     return objective.batches;
   };
   EXPECT_EQ(batches(1), batches(1));
@@ -185,102 +211,143 @@ TEST(LocalUpdateTest, FullBatchTakesOneStepPerEpochAndReusesTheFirstGradient) {
        {"epochs: 4", "steps: 4", "epochs: 4 batch_size: 10", "steps: 4 batch_size: 99"}) {
     Recorder<double> objective(10);
     const Vector<double> w = RandomVector(3, 1);
-    const ClientReport<double> report = Answer(
-        objective, Task(absl::StrCat("rule { step_size: 0.5 ", rule, " } displacement: true")), w);
+    const Answered<double> report(
+        objective, Task(absl::StrCat("step_size: 0.5 ", rule), {"loss", "displacement"}), w);
     EXPECT_TRUE(objective.batches.empty());
     EXPECT_EQ(objective.full, 4) << rule;
     // w^(4) = w / 2^4, exactly.
-    EXPECT_EQ(Part(report, 0, 3), w - w / 16);
+    EXPECT_EQ(report.vector(kDisplacement), w - w / 16);
   }
 }
 
-TEST(LocalUpdateTest, FullStepAloneTakesNoSteps) {
+TEST(LocalUpdateTest, AGradientAloneTakesNoSteps) {
   Recorder<double> objective(10);
   const Vector<double> w = RandomVector(3, 1);
-  for (const char* rule : {"step_size: 0.5", "step_size: 0.5 steps: 9"}) {
+  for (const char* rule : {"", "step_size: 0.5", "step_size: 0.5 steps: 9"}) {
     objective.full = 0;
-    const ClientReport<double> report =
-        Answer(objective, Task(absl::StrCat("rule { ", rule, " } full_step: true")), w);
+    const Answered<double> report(
+        objective, Task(rule, {"loss", "loss_squared", "gradient", "gradient_squared"}), w);
     EXPECT_EQ(objective.full, 1);
-    EXPECT_EQ(Part(report, 0, 3), 0.5 * w);
-    const double loss = 0.5 * w.squaredNorm();
-    EXPECT_THAT(report.scalars, ElementsAre(loss, loss * loss, w.squaredNorm()));
+    EXPECT_EQ(report.vector(kGradient), w);
+    EXPECT_EQ(report.number(kLoss), 0.5 * w.squaredNorm());
+    EXPECT_EQ(report.number(kLossSquared), std::pow(0.5 * w.squaredNorm(), 2));
+    EXPECT_NEAR(report.number(kGradientSquared), w.squaredNorm(), 1e-15 * w.squaredNorm());
   }
 }
 
 TEST(LocalUpdateTest, EvaluationAloneDoesNotTouchTrainingData) {
   Recorder<double> objective(10);
-  const ClientReport<double> report =
-      Answer(objective, Task("evaluate: true weighting: EXAMPLES"), RandomVector(3, 1));
+  const Answered<double> report(
+      objective, Task("", {"test_examples", "test_loss", "test_correct"}, v1::EXAMPLES),
+      RandomVector(3, 1));
   EXPECT_EQ(objective.full, 0);
-  EXPECT_THAT(report.scalars, ElementsAre(10, 2.5, 7));
-  EXPECT_TRUE(report.vectors.empty());
-  EXPECT_EQ(report.weight, 10u);
+  EXPECT_EQ(report.number(kTestExamples), 10);
+  EXPECT_EQ(report.number(kTestLoss), 2.5);
+  EXPECT_EQ(report.number(kTestCorrect), 7);
+  EXPECT_TRUE(report.report().vectors.empty());
+  EXPECT_EQ(report.report().weight, 10u);
+}
+
+TEST(LocalUpdateTest, CountsAreOneAboveTheirThresholdAndNoughtElsewhere) {
+  Recorder<double> objective(10);  // 7 of 10 are right, with a loss of 0.25 each
+  v1::Task task = Task("", {"test_examples", "test_loss", "test_correct"});
+  for (const double threshold : {-1.0, 0.6, 0.7, 0.8}) AskAbove(kAccuracyAbove, threshold, task);
+  Ask(kTestCorrect, task);  // asked for already
+  for (const double threshold : {0.24, 0.25}) AskAbove(kTestLossAbove, threshold, task);
+  const Answered<double> report(objective, task, RandomVector(3, 1));
+  EXPECT_THAT(report.report().numbers, ElementsAre(10, 2.5, 7, 1, 1, 0, 0, 1, 0));
 }
 
 TEST(LocalUpdateTest, WeightIsOneOrTheNumberOfExamples) {
   Recorder<double> objective(10);
-  const auto weight = [&](const char* weighting) {
-    return Answer(
-               objective,
-               Task(absl::StrCat("rule { step_size: 1 } full_step: true weighting: ", weighting)),
-               RandomVector(3, 1))
-        .weight;
-  };
-  EXPECT_EQ(weight("UNIFORM"), 1u);
-  EXPECT_EQ(weight("EXAMPLES"), 10u);
+  for (const v1::Weighting weighting : {v1::UNIFORM, v1::EXAMPLES}) {
+    const Answered<double> report(
+        objective, Task("", {"loss", "gradient", "weight", "weighted_loss"}, weighting),
+        RandomVector(3, 1));
+    const double weight = weighting == v1::UNIFORM ? 1 : 10;
+    EXPECT_EQ(static_cast<double>(report.report().weight), weight);
+    EXPECT_EQ(report.number(kWeight), weight);
+    EXPECT_EQ(report.number(kWeightedLoss), weight * report.number(kLoss));
+  }
 }
 
 TEST(LocalUpdateTest, StochasticDriftStartsFromTheFullGradient) {
   const Index d = 3;
   auto objective = Make(LinearModel(), Regression(RandomMatrix(9, d, 1), RandomVector(9, 2)));
-  const ClientReport<double> report =
-      Answer(*objective,
-             Task("rule { step_size: 0.01 epochs: 2 batch_size: 2 } displacement: true "
-                  "full_step: true drift_steps: 0"),
-             RandomVector(d, 3));
-  const Vector<double> expected = Part(report, 1, d) - Part(report, 0, d) / 10.0;
-  EXPECT_EQ(Part(report, 2, d), expected);
-  EXPECT_GT(report.scalars[3], 0);
+  const Answered<double> report(
+      *objective,
+      Task("step_size: 0.01 epochs: 2 batch_size: 2",
+           {"loss", "displacement", "gradient", "drift", "drift_squared"}),
+      RandomVector(d, 3));
+  const Vector<double> expected =
+      (0.01 * report.vector(kGradient) - report.vector(kDisplacement) / 10.0) / 0.01;
+  EXPECT_EQ(report.vector(kDrift), expected);
+  EXPECT_GT(report.number(kDriftSquared), 0);
 }
 
 TEST(LocalUpdateTest, Float32ReportsInFloat32) {
   Recorder<float> objective(10);
   Vector<float> w(2);
   w << 1.0f, -3.0f;
-  const ClientReport<float> report =
-      Answer(objective,
-             Task("rule { step_size: 0.1 steps: 2 } displacement: true full_step: true "
-                  "drift_steps: [ 1, 2 ]"),
-             w);
+  const Answered<float> report(
+      objective,
+      Task("step_size: 0.1 steps: 2",
+           {"loss", "displacement", "gradient", "drift@1", "drift@2", "drift_squared@2"}),
+      w);
   const Vector<float> first = 0.1f * w;
   const Vector<float> second = first + 0.1f * Vector<float>(w - first);
-  EXPECT_EQ(Part(report, 0, 2), second);
-  EXPECT_EQ(Part(report, 1, 2), first);
-  EXPECT_EQ(Part(report, 2, 2), Vector<float>::Zero(2));
-  EXPECT_EQ(Part(report, 3, 2), Vector<float>(first - second / 2.0f));
-  const Vector<double> drift = Part(report, 3, 2).cast<double>();
-  EXPECT_NEAR(report.scalars[4], drift.squaredNorm() / 0.01, 1e-15);
+  EXPECT_EQ(report.vector(kDisplacement), second);
+  EXPECT_EQ(report.vector(kGradient), w);
+  EXPECT_EQ(report.vector(kDrift, 1), Vector<float>::Zero(2));
+  EXPECT_EQ(report.vector(kDrift, 2), Vector<float>((first - second / 2.0f) / 0.1f));
+  const Vector<double> drift = report.vector(kDrift, 2).cast<double>();
+  EXPECT_NEAR(report.number(kDriftSquared, 2), drift.squaredNorm(), 1e-15);
+}
+
+// The order of a task's sums is its own affair.
+TEST(LocalUpdateTest, SumsComeInWhateverOrderTheTaskHas) {
+  auto objective = Make(LinearModel(), Regression(RandomMatrix(20, 4, 1), RandomVector(20, 2)));
+  const std::vector<std::string> names = {
+      "loss",    "loss_squared",    "displacement",  "gradient",  "drift@2",
+      "drift@3", "drift_squared@3", "test_examples", "test_loss", "test_correct"};
+  const std::vector<std::string> reversed(names.rbegin(), names.rend());
+  const char rule[] = "step_size: 0.1 steps: 3 batch_size: 6";
+  std::vector<std::string> shuffled = reversed;
+  std::swap(*std::find(shuffled.begin(), shuffled.end(), "drift@2"),
+            *std::find(shuffled.begin(), shuffled.end(), "drift@3"));  // these increase
+  const v1::Task task = Task(rule, names);
+  const Answered<double> one(*objective, task, RandomVector(4, 3));
+  const Answered<double> other(*objective, Task(rule, shuffled), RandomVector(4, 3));
+  for (const v1::Sum& sum : task.sums()) {
+    if (sum.shape() == v1::NUMBER) {
+      EXPECT_EQ(one.number(sum.name(), sum.steps()), other.number(sum.name(), sum.steps()));
+    } else {
+      EXPECT_EQ(one.vector(sum.name(), sum.steps()), other.vector(sum.name(), sum.steps()));
+    }
+  }
 }
 
 TEST(LocalUpdateTest, RefusesImpossibleTasksByField) {
   Recorder<double> objective(10);
   const struct {
-    std::string task, message;
+    std::string rule;
+    std::vector<std::string> sums;
+    std::string message;
   } cases[] = {
-      {"rule { step_size: 0 steps: 1 } displacement: true", "step_size"},
-      {"rule { step_size: -1 steps: 1 } displacement: true", "step_size"},
-      {"rule { step_size: nan } full_step: true", "step_size"},
-      {"rule { step_size: 1 } displacement: true", "rule.steps"},
-      {"rule { step_size: 1 steps: 1 epochs: 1 } displacement: true", "give one of them"},
-      {"rule { step_size: 1 steps: 5 } drift_steps: [ 1, 6 ]", "drift_steps is {1, 6}"},
-      {"rule { step_size: 1 steps: 5 } drift_steps: [ 3, 3 ]", "drift_steps"},
-      {"rule { step_size: 1 steps: 5 } drift_steps: [ 0, 3 ]", "drift_steps"},
-      {"rule { step_size: 1 } drift_steps: 0", "rule.steps"},
+      {"step_size: 0 steps: 1", {"loss", "displacement"}, "step_size"},
+      {"step_size: -1 steps: 1", {"loss", "displacement"}, "step_size"},
+      {"step_size: nan steps: 1", {"loss", "drift"}, "step_size"},
+      {"step_size: 1", {"loss", "displacement"}, "rule.steps"},
+      {"step_size: 1 steps: 1 epochs: 1", {"loss", "displacement"}, "give one of them"},
+      {"step_size: 1 steps: 5", {"loss", "drift@1", "drift@6"}, "drift after {1, 6} steps"},
+      {"step_size: 1 steps: 5", {"loss", "drift@3", "drift@2"}, "drift after {3, 2} steps"},
+      {"step_size: 1 steps: 5", {"loss", "drift", "drift@3"}, "drift after {0, 3} steps"},
+      {"step_size: 1", {"loss", "drift"}, "rule.steps"},
   };
   for (const auto& c : cases) {
-    const auto report = RunTask<double>(objective, Task(c.task), RandomVector(3, 1), Stream());
-    EXPECT_EQ(report.status().code(), absl::StatusCode::kInvalidArgument) << c.task;
+    const auto report =
+        RunTask<double>(objective, Task(c.rule, c.sums), RandomVector(3, 1), Stream());
+    EXPECT_EQ(report.status().code(), absl::StatusCode::kInvalidArgument) << c.rule;
     EXPECT_THAT(report.status().message(), HasSubstr(c.message));
   }
 }
@@ -289,12 +356,13 @@ TEST(LocalUpdateTest, DivergenceNamesTheStepAndTheRemedy) {
   Recorder<double> objective(10);
   const Vector<double> w = Vector<double>::Ones(2);
   const auto report = RunTask<double>(
-      objective, Task("rule { step_size: 1e160 steps: 9 } displacement: true"), w, Stream());
+      objective, Task("step_size: 1e160 steps: 9", {"loss", "displacement"}), w, Stream());
   EXPECT_EQ(report.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(report.status().message(), HasSubstr("after local step 2 "));
   EXPECT_THAT(report.status().message(), HasSubstr("lower step_size"));
   const Vector<double> nan = Vector<double>::Constant(2, std::nan(""));
-  EXPECT_THAT(RunTask<double>(objective, Task("evaluate: true"), nan, Stream()).status().message(),
+  const v1::Task tests = Task("", {"test_examples"});
+  EXPECT_THAT(RunTask<double>(objective, tests, nan, Stream()).status().message(),
               HasSubstr("model to start from is not finite"));
 }
 

@@ -4,8 +4,6 @@
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
-#include "common/layout.h"
-
 namespace leeway {
 namespace {
 
@@ -105,56 +103,6 @@ TEST(ModelLayoutTest, InitialValuesAreWithinBoundsAndNamedBySeed) {
   EXPECT_NEAR(w.head(1000).mean(), 0, 0.05);
   EXPECT_EQ(w, std::get<Vector<float>>(InitialModel(layout, 1)));
   EXPECT_NE(w, std::get<Vector<float>>(InitialModel(layout, 2)));
-}
-
-TEST(ReportLayoutTest, OrderIsThatOfTheFields) {
-  const ReportLayout all(
-      Proto<v1::Task>("displacement: true full_step: true drift_steps: [ 1, 5 ] evaluate: true"));
-  EXPECT_EQ(all.displacement, 0);
-  EXPECT_EQ(all.full_step, 1);
-  EXPECT_EQ(all.first_drift, 2);
-  EXPECT_EQ(all.vectors, 4u);
-  EXPECT_EQ(all.loss, 0);
-  EXPECT_EQ(all.loss_squared, 1);
-  EXPECT_EQ(all.gradient_squared, 2);
-  EXPECT_EQ(all.first_drift_squared, 3);
-  EXPECT_EQ(all.test_examples, 5);
-  EXPECT_EQ(all.test_loss, 6);
-  EXPECT_EQ(all.correct, 7);
-  EXPECT_EQ(all.scalars, 8u);
-}
-
-TEST(ReportLayoutTest, WhatIsNotAskedTakesNoPlace) {
-  const ReportLayout step(Proto<v1::Task>("displacement: true"));
-  EXPECT_EQ(step.vectors, 1u);
-  EXPECT_EQ(step.scalars, 2u);
-  EXPECT_EQ(step.full_step, -1);
-  EXPECT_EQ(step.first_drift, -1);
-  EXPECT_EQ(step.gradient_squared, -1);
-  EXPECT_EQ(step.first_drift_squared, -1);
-  EXPECT_EQ(step.test_loss, -1);
-
-  const ReportLayout drift(Proto<v1::Task>("drift_steps: 0"));
-  EXPECT_EQ(drift.first_drift, 0);
-  EXPECT_EQ(drift.first_drift_squared, 2);
-  EXPECT_EQ(drift.scalars, 3u);
-
-  const ReportLayout evaluate(Proto<v1::Task>("evaluate: true"));
-  EXPECT_EQ(evaluate.vectors, 0u);
-  EXPECT_EQ(evaluate.loss, -1);
-  EXPECT_EQ(evaluate.test_examples, 0);
-  EXPECT_EQ(evaluate.scalars, 3u);
-}
-
-TEST(ReportLayoutTest, ShapeComesFromTheTask) {
-  const auto task = Proto<v1::Task>("full_step: true fraction_bits: 40 max_update: 16");
-  const TallyShape shape = ReportLayout(task).Shape(task, 30);
-  EXPECT_EQ(shape.dimension, 30u);
-  EXPECT_EQ(shape.vectors, 1u);
-  EXPECT_EQ(shape.scalars, 3u);
-  EXPECT_EQ(shape.groups, 1u);
-  EXPECT_EQ(shape.fraction_bits, 40);
-  EXPECT_EQ(shape.max_update, 16);
 }
 
 }  // namespace

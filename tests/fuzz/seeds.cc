@@ -12,6 +12,7 @@
 #include "common/npy.h"
 #include "common/wire.h"
 #include "tests/fuzz/targets.h"
+#include "tests/named_report.h"
 
 namespace leeway {
 namespace {
@@ -50,6 +51,7 @@ std::string Bytes(const std::vector<T>& values) {
 // A report that the server would count; the seed is no use if it would not.
 void WriteReport(const std::string& name, v1::Encoding encoding, const std::string& payload,
                  Seeds& seeds) {
+  const TaskSums sums = FuzzSums(FuzzWire(encoding));
   v1::Part part;
   v1::ReportHeader& header = *part.mutable_header();
   header.set_run_id("r");
@@ -61,18 +63,17 @@ void WriteReport(const std::string& name, v1::Encoding encoding, const std::stri
   if (encoding == v1::TALLY) {
     header.add_clients("b");
   } else {
-    header.add_scalars(1);
-    header.add_scalars(2);
+    for (size_t i = 0; i < sums.sent_numbers(); ++i) header.add_numbers(1);
     header.set_weight(kFuzzWeight);
   }
   header.set_payload_size(payload.size());
   header.set_payload_hash(Xxh3(payload));
   part.set_data(payload);
-  Tally tally(FuzzShape());
-  seeds.Check(CheckHeader(header, FuzzShape(), encoding == v1::TALLY ? v1::FLOAT64 : encoding));
+  Tally tally(sums.shape());
+  seeds.Check(CheckHeader(header, sums, encoding == v1::TALLY ? v1::FLOAT64 : encoding));
   seeds.Check(FoldReport(header,
                          {reinterpret_cast<const std::byte*>(payload.data()), payload.size()},
-                         FuzzShares(header.clients_size()), 0, tally));
+                         FuzzShares(header.clients_size()), sums, {}, tally));
   seeds.Write("wire", name, part.SerializeAsString());
 }
 
@@ -86,11 +87,11 @@ void WriteWire(Seeds& seeds) {
     const std::string payload = EncodeShort(encoding, absl::MakeSpan(narrow), rng);
     WriteReport(v1::Encoding_Name(encoding), encoding, payload, seeds);
   }
-  Tally tally(FuzzShape());
-  const double scalars[] = {1, 2};
-  for (const size_t group : {size_t{0}, size_t{1}}) {
-    seeds.Check(tally.Add<double>(group, 1, scalars, values));
-  }
+  const TaskSums sums = FuzzSums();
+  Tally tally(sums.shape());
+  NamedReport<> report(sums);
+  report.Set(kDisplacement, Vector<double>({{0.5, -0.25, 1}})).Set(kLoss, 2).Derive();
+  for (const size_t group : {size_t{0}, size_t{1}}) seeds.Check(report.AddTo(tally, group));
   const std::string flat = Bytes(std::vector<int64_t>(tally.flat().begin(), tally.flat().end()));
   WriteReport("tally", v1::TALLY, flat, seeds);
   seeds.Write("tally", "good", flat);
@@ -104,11 +105,12 @@ void WriteWire(Seeds& seeds) {
   v1::ClientFailure& failure = *failed.mutable_header()->add_failures();
   failure.set_client("a");
   failure.set_message("no");
-  seeds.Check(CheckHeader(failed.header(), FuzzShape(), v1::FLOAT64));
+  seeds.Check(CheckHeader(failed.header(), sums, v1::FLOAT64));
   seeds.Write("wire", "failed", failed.SerializeAsString());
 
   v1::JoinRequest join;
-  join.set_protocol_version(kProtocolVersion);
+  join.set_oldest_version(kOldestProtocol);
+  join.set_newest_version(kNewestProtocol);
   join.set_host("h");
   join.add_clients()->set_id("a");
   join.mutable_clients(0)->set_examples(3);

@@ -2,23 +2,41 @@
 #ifndef LEEWAY_TESTS_FUZZ_TARGETS_H_
 #define LEEWAY_TESTS_FUZZ_TARGETS_H_
 
+#include <vector>
+
 #include "common/model_layout.h"
+#include "common/sums.h"
 #include "common/tally.h"
 #include "proto/federation.pb.h"
 
 namespace leeway {
 
+constexpr size_t kFuzzDimension = 3;
 constexpr uint64_t kFuzzClients = 2;
 constexpr uint64_t kFuzzWeight = 2;  // of all clients of a report together
 
-inline TallyShape FuzzShape() {
-  TallyShape shape;
-  shape.dimension = 3;
-  shape.vectors = 1;
-  shape.scalars = 2;
-  shape.groups = 2;
-  shape.fraction_bits = 40;
-  return shape;
+// A vector, a number that is sent, one that follows from it, and a count.
+inline v1::Task FuzzTask(v1::WireEncoding encoding = v1::EXACT) {
+  v1::Task task;
+  task.set_groups(2);
+  task.set_encoding(encoding);
+  Ask(kDisplacement, task).set_largest(256);
+  Ask(kLoss, task);
+  Ask(kLossSquared, task);
+  Ask(kDisplacementSquared, task);
+  AskAbove(kSmoothnessAbove, 0.5, task);
+  SetUnits(kFuzzWeight, task);
+  return task;
+}
+
+inline TaskSums FuzzSums(v1::WireEncoding encoding = v1::EXACT) {
+  return TaskSums(FuzzTask(encoding), kFuzzDimension);
+}
+
+// The task whose reports have this encoding.
+inline v1::WireEncoding FuzzWire(v1::Encoding encoding) {
+  if (encoding == v1::BFLOAT16) return v1::BFLOAT16_WIRE;
+  return encoding == v1::INT8 ? v1::INT8_WIRE : v1::EXACT;
 }
 
 // One client alone is in the first group, two are in one each.

@@ -17,7 +17,8 @@ class Upload : public PayloadSink {
   size_t MostNames() const override { return 1000; }
   absl::Status OnHeader(v1::ReportHeader header) override {
     for (const v1::Encoding own : {v1::FLOAT32, v1::FLOAT64, v1::BFLOAT16, v1::INT8}) {
-      const absl::Status status = CheckHeader(header, FuzzShape(), own);
+      sums_ = FuzzSums(FuzzWire(own));
+      const absl::Status status = CheckHeader(header, sums_, own);
       if (!status.ok()) continue;
       buffer_.Resize(header.payload_size());
       std::fill_n(buffer_.data(), buffer_.size(), std::byte{0});
@@ -40,14 +41,17 @@ class Upload : public PayloadSink {
     // The right checksum, so that what lies behind it is reached.
     const char* bytes = reinterpret_cast<const char*>(buffer_.data());
     header_->set_payload_hash(Xxh3({bytes, buffer_.size()}));
-    Tally tally(FuzzShape());
+    Tally tally(sums_.shape());
     const std::vector<GroupShare> shares = FuzzShares(header_->clients_size());
     for (const double max_norm : {0.0, 1.0}) {
-      FoldReport(*header_, {buffer_.data(), buffer_.size()}, shares, max_norm, tally).IgnoreError();
+      FoldReport(*header_, {buffer_.data(), buffer_.size()}, shares, sums_, {.max_norm = max_norm},
+                 tally)
+          .IgnoreError();
     }
   }
 
  private:
+  TaskSums sums_;
   std::optional<v1::ReportHeader> header_;
   Buffer buffer_;
   size_t received_ = 0;

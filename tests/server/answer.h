@@ -7,6 +7,7 @@
 
 #include "common/digest.h"
 #include "proto/federation.pb.h"
+#include "tests/named_report.h"
 
 namespace leeway {
 
@@ -20,12 +21,10 @@ inline v1::Part Answer(const v1::Order& order, const std::string& client,
   header.set_attempt(order.attempt());
   header.add_clients(client);
   header.set_base_sha256(order.model().sha256());
-  header.set_encoding(v1::FLOAT64);
-  header.add_scalars(1.0);
-  header.add_scalars(1.0);
-  header.set_weight(1);
-  part.set_data(std::string(reinterpret_cast<const char*>(values.data()), sizeof values));
-  header.set_payload_size(part.data().size());
+  const TaskSums sums(order.task(), values.size());
+  NamedReport<> report(sums);
+  report.Set(kDisplacement, Vector<double>({{values[0], values[1]}})).Set(kLoss, 1).Derive();
+  part.set_data(report.Write(header));
   header.set_payload_hash(Xxh3(part.data()));
   return part;
 }

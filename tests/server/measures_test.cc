@@ -1,5 +1,6 @@
 #include "server/measures.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <Eigen/Core>
@@ -11,6 +12,7 @@
 
 #include "common/rng.h"
 #include "common/sampler.h"
+#include "tests/named_report.h"
 
 namespace leeway {
 namespace {
@@ -44,41 +46,31 @@ KnownClients RandomClients(Eigen::Index clients, Eigen::Index dimension, double 
   return known;
 }
 
-v1::Task ProbeTask(v1::Weighting weighting, uint32_t groups = 1) {
+v1::Task ProbeTask(v1::Weighting weighting, uint32_t groups = 1, uint32_t repeats = 0) {
   v1::Task task;
   task.mutable_rule()->set_step_size(kEta);
   task.mutable_rule()->set_steps(4);
-  task.set_full_step(true);
-  task.add_drift_steps(4);
+  task.mutable_rule()->set_batch_size(repeats > 0 ? 1 : 0);
+  task.set_repeats(repeats);
   task.set_weighting(weighting);
   task.set_groups(groups);
-  task.set_max_update(256);
-  task.set_fraction_bits(static_cast<uint32_t>(FractionBits(256, 4000)));
+  Ask(kGradient, task);
+  Ask(kDrift, task, 4);
+  AskForMeasures(task);
+  SetRange(256, 4000, task);
   return task;
 }
 
 // What the given clients report, each to its group.
 Tally Reports(const v1::Task& task, const KnownClients& known, const std::vector<uint32_t>& cohort,
               const std::vector<uint32_t>& groups = {}) {
-  const ReportLayout layout(task);
-  const auto dimension = static_cast<size_t>(known.b.rows());
-  Tally tally(layout.Shape(task, dimension));
+  const TaskSums sums(task, static_cast<size_t>(known.b.rows()));
+  Tally tally(sums.shape());
   for (size_t i = 0; i < cohort.size(); ++i) {
-    const Vector<double> b = known.b.col(cohort[i]);
     const uint64_t weight = task.weighting() == v1::EXAMPLES ? known.examples[cohort[i]] : 1;
-    std::vector<double> scalars(layout.scalars);
-    std::vector<double> vectors(layout.vectors * dimension);
-    const auto drift = static_cast<size_t>(layout.first_drift) * dimension;
-    for (size_t j = 0; j < dimension; ++j) {
-      vectors[drift + j] = kEta * b[static_cast<Eigen::Index>(j)];
-    }
-    scalars[static_cast<size_t>(layout.first_drift_squared)] = b.squaredNorm();
-    if (layout.first_weighted_drift_squared >= 0) {
-      scalars[static_cast<size_t>(layout.first_weighted_drift_squared)] =
-          static_cast<double>(weight) * b.squaredNorm();
-    }
-    const absl::Status added =
-        tally.Add<double>(groups.empty() ? 0 : groups[i], weight, scalars, vectors);
+    NamedReport<> report(sums, weight);
+    report.Set(kDrift, Vector<double>(known.b.col(cohort[i])), 4).Derive();
+    const absl::Status added = report.AddTo(tally, groups.empty() ? 0 : groups[i]);
     EXPECT_TRUE(added.ok()) << added;
   }
   return tally;
@@ -262,13 +254,12 @@ TEST(MeasuresTest, StudentQuantilesAreThoseOfTheTables) {
 
 TEST(MeasuresTest, ClassicBoundNeedsConstants) {
   const v1::Task task = ProbeTask(v1::UNIFORM);
-  const ReportLayout layout(task);
-  Tally tally(layout.Shape(task, 2));
-  std::vector<double> scalars(layout.scalars);
-  scalars[static_cast<size_t>(layout.gradient_squared)] = 9;  // |g_c|^2, while their mean is 0
-  for (const double sign : {1.0, -1.0}) {
-    const std::vector<double> vectors = {sign * kEta * 3, 0, 0, 0};
-    ASSERT_TRUE(tally.Add<double>(0, 1, scalars, vectors).ok());
+  const TaskSums sums(task, 2);
+  Tally tally(sums.shape());
+  for (const double sign : {1.0, -1.0}) {  // |g_c|^2 is 9, while their mean is 0
+    NamedReport<> report(sums);
+    report.Set(kGradient, Vector<double>({{3 * sign, 0}})).Derive();
+    ASSERT_TRUE(report.AddTo(tally).ok());
   }
   v1::ConstantsResult constants;
   constants.set_smoothness(2);
@@ -293,18 +284,16 @@ TEST(MeasuresTest, VarianceOfTheAverageCountsSquaredWeights) {
   const double bias[] = {0.5, 1, 4};
   const uint64_t examples[] = {1, 2, 7};
   for (const v1::Weighting weighting : {v1::UNIFORM, v1::EXAMPLES}) {
-    v1::Task task = ProbeTask(weighting);
-    task.mutable_rule()->set_batch_size(1);
-    task.set_repeats(2);
-    const ReportLayout layout(task);
-    Tally tally(layout.Shape(task, 1));
+    const v1::Task task = ProbeTask(weighting, 1, 2);
+    const TaskSums sums(task, 1);
+    Tally tally(sums.shape());
     for (size_t c = 0; c < 3; ++c) {
       const uint64_t weight = weighting == v1::EXAMPLES ? examples[c] : 1;
-      std::vector<double> scalars(layout.scalars);
-      scalars[static_cast<size_t>(layout.first_iterate_bias)] = bias[c];
-      scalars[static_cast<size_t>(layout.first_variance)] =
-          static_cast<double>(weight) * variance[c];
-      ASSERT_TRUE(tally.Add<double>(0, weight, scalars, std::vector<double>(2)).ok());
+      NamedReport<> report(sums, weight);
+      report.Set(kIterateBiasSquared, bias[c], 4)
+          .Set(kPseudoGradientVariance, static_cast<double>(weight) * variance[c], 4)
+          .Derive();
+      ASSERT_TRUE(report.AddTo(tally).ok());
     }
     v1::RoundRecord record;
     FillMeasures(task, tally, {3, 10}, nullptr, record);
@@ -321,24 +310,26 @@ TEST(MeasuresTest, VarianceOfTheAverageCountsSquaredWeights) {
   }
 }
 
-TEST(MeasuresTest, LossAndItsStandardErrorOverClients) {
+// Loss and gradient alone, as an optimum phase asks.
+v1::Task GradientTask(v1::Weighting weighting) {
   v1::Task task;
-  task.mutable_rule()->set_step_size(0.1);
-  task.set_full_step(true);
-  const ReportLayout layout(task);
-  TallyShape shape = layout.Shape(task, 2);
-  shape.max_update = 256;
-  shape.fraction_bits = FractionBits(256, 3);
-  Tally tally(shape);
+  task.set_weighting(weighting);
+  Ask(kGradient, task);
+  AskForMeasures(task);
+  SetRange(256, 200, task);
+  return task;
+}
+
+TEST(MeasuresTest, LossAndItsStandardErrorOverClients) {
+  const v1::Task task = GradientTask(v1::UNIFORM);
+  const TaskSums sums(task, 2);
+  Tally tally(sums.shape());
   const double losses[] = {1.0, 2.0, 6.0};
-  const double steps[][2] = {{0.1, 0}, {0.3, 0.2}, {-0.1, 0.4}};  // eta * g
+  const Vector<double> gradients[] = {{{1, 0}}, {{3, 2}}, {{-1, 4}}};
   for (int c = 0; c < 3; ++c) {
-    std::vector<double> scalars(layout.scalars);
-    scalars[static_cast<size_t>(layout.loss)] = losses[c];
-    scalars[static_cast<size_t>(layout.loss_squared)] = losses[c] * losses[c];
-    scalars[static_cast<size_t>(layout.gradient_squared)] =
-        (steps[c][0] * steps[c][0] + steps[c][1] * steps[c][1]) / 0.01;
-    ASSERT_TRUE(tally.Add<double>(0, 1, scalars, {steps[c], 2}).ok());
+    NamedReport<> report(sums);
+    report.Set(kLoss, losses[c]).Set(kGradient, gradients[c]).Derive();
+    ASSERT_TRUE(report.AddTo(tally).ok());
   }
   v1::RoundRecord record;
   FillMeasures(task, tally, {3, 3}, nullptr, record);
@@ -347,33 +338,26 @@ TEST(MeasuresTest, LossAndItsStandardErrorOverClients) {
   EXPECT_NEAR(record.gradient_norm(), std::sqrt(1.0 + 4.0), 1e-9);       // mean (1, 2)
   // |g - mean|^2: (1,0)-(1,2)=4; (3,2)-(1,2)=4; (-1,4)-(1,2)=8.
   EXPECT_NEAR(record.dissimilarity(), 16.0 / 3, 1e-9);
+  // |g|^2: 1, 13, 17; their mean over |mean|^2 = 5.
+  EXPECT_NEAR(record.gradient_diversity(), 31.0 / 3 / 5, 1e-9);
   EXPECT_TRUE(std::isnan(record.accuracy()));
+  EXPECT_TRUE(std::isnan(record.consensus_error()));
+  EXPECT_TRUE(std::isnan(record.pairwise_cosine()));
+  EXPECT_EQ(record.drift_size(), 0);
 }
 
 TEST(MeasuresTest, StandardErrorOfAWeightedLossIsThatOfItsClients) {
-  v1::Task task;
-  task.mutable_rule()->set_step_size(0.1);
-  task.set_weighting(v1::EXAMPLES);
-  task.set_full_step(true);
-  task.set_max_update(256);
-  const ReportLayout layout(task);
-  Tally tally(layout.Shape(task, 1));
+  const v1::Task task = GradientTask(v1::EXAMPLES);
+  const TaskSums sums(task, 1);
+  Tally tally(sums.shape());
   const std::vector<double> losses = {1.0, 2.0, 6.0, 3.5};
   const std::vector<uint64_t> examples = {1, 10, 100, 5};
-  const double step = 0;
   double weight = 0;
   double mean = 0;
   for (size_t c = 0; c < losses.size(); ++c) {
-    const auto v = static_cast<double>(examples[c]);
-    std::vector<double> scalars(layout.scalars);
-    scalars[static_cast<size_t>(layout.loss)] = losses[c];
-    scalars[static_cast<size_t>(layout.loss_squared)] = losses[c] * losses[c];
-    for (int k = 0; k < 3; ++k) {
-      scalars[static_cast<size_t>(layout.first_weighted_loss + k)] = v * std::pow(losses[c], k);
-    }
-    ASSERT_TRUE(tally.Add<double>(0, examples[c], scalars, {&step, 1}).ok());
-    weight += v;
-    mean += v * losses[c];
+    ASSERT_TRUE(NamedReport<>(sums, examples[c]).Set(kLoss, losses[c]).Derive().AddTo(tally).ok());
+    weight += static_cast<double>(examples[c]);
+    mean += static_cast<double>(examples[c]) * losses[c];
   }
   mean /= weight;
   double spread = 0;
@@ -388,17 +372,156 @@ TEST(MeasuresTest, StandardErrorOfAWeightedLossIsThatOfItsClients) {
 
 TEST(MeasuresTest, ImpossibleTestCountsDoNotWrapAround) {
   v1::Task task;
-  task.set_evaluate(true);
-  task.set_groups(1);
-  task.set_max_update(256);
-  const ReportLayout layout(task);
+  for (const char* name : {kTestExamples, kTestLoss, kTestCorrect}) {
+    v1::Sum& sum = Ask(name, task);  // without a range that would refuse them
+    sum.set_smallest(-0x1p100);
+    sum.set_largest(0x1p100);
+  }
+  const TaskSums sums(task, 1);
   for (const double forged : {-1000.0, 0x1p61}) {
-    Tally tally(layout.Shape(task, 1));
-    ASSERT_TRUE(tally.Add<double>(0, 1, std::vector<double>(layout.scalars, forged), {}).ok());
+    Tally tally(sums.shape());
+    NamedReport<> report(sums);
+    for (const char* name : {kTestExamples, kTestLoss, kTestCorrect}) report.Set(name, forged);
+    ASSERT_TRUE(report.AddTo(tally).ok());
     v1::RoundRecord record;
     FillMeasures(task, tally, {1, 1}, nullptr, record);
     EXPECT_EQ(record.test_examples(), forged < 0 ? 0u : uint64_t{1} << 53);
   }
+}
+
+// A training round of clients with these gradients and displacements, by columns.
+v1::RoundRecord TrainingRound(const Eigen::MatrixXd& gradients,
+                              const Eigen::MatrixXd& displacements,
+                              const std::vector<uint64_t>& weights, v1::Weighting weighting) {
+  v1::Task task;
+  task.mutable_rule()->set_step_size(kEta);
+  task.mutable_rule()->set_steps(3);
+  task.set_weighting(weighting);
+  Ask(kGradient, task);
+  Ask(kDisplacement, task);
+  Ask(kDrift, task);
+  AskForMeasures(task);
+  uint64_t total = 0;
+  for (const uint64_t weight : weights) total += weight;
+  SetRange(256, total, task);
+  const TaskSums sums(task, static_cast<size_t>(gradients.rows()));
+  Tally tally(sums.shape());
+  for (size_t c = 0; c < weights.size(); ++c) {
+    const auto column = static_cast<Eigen::Index>(c);
+    const Vector<double> g = gradients.col(column);
+    const Vector<double> u = displacements.col(column);
+    NamedReport<> report(sums, weights[c]);
+    report.Set(kGradient, g).Set(kDisplacement, u);
+    report.Set(kDrift, Vector<double>(g - u / (3 * kEta))).Derive();
+    const absl::Status added = report.AddTo(tally);
+    EXPECT_TRUE(added.ok()) << added;
+  }
+  v1::RoundRecord record;
+  FillMeasures(task, tally, {weights.size(), total}, nullptr, record);
+  return record;
+}
+
+// Diversity, consensus error and cosines, directly from the clients' vectors.
+TEST(MeasuresTest, AgreementIsThatOfTheClientsVectors) {
+  constexpr Eigen::Index kClients = 9;
+  const Eigen::MatrixXd g = RandomClients(kClients, 6, 0.4, 7).b;
+  const Eigen::MatrixXd u = RandomClients(kClients, 6, 0.2, 8).b;
+  for (const v1::Weighting weighting : {v1::UNIFORM, v1::EXAMPLES}) {
+    std::vector<uint64_t> weights(kClients, 1);
+    if (weighting == v1::EXAMPLES) weights = {3, 40, 7, 7, 1, 12, 5, 100, 9};
+    double total = 0;
+    for (const uint64_t weight : weights) total += static_cast<double>(weight);
+    Eigen::VectorXd p(kClients);
+    for (Eigen::Index c = 0; c < kClients; ++c) {
+      p[c] = static_cast<double>(weights[static_cast<size_t>(c)]) / total;
+    }
+    const Eigen::VectorXd mean_gradient = g * p;
+    const Eigen::VectorXd mean_move = u * p;
+    double diversity = 0;
+    double dissimilarity = 0;
+    double consensus = 0;
+    for (Eigen::Index c = 0; c < kClients; ++c) {
+      diversity += p[c] * g.col(c).squaredNorm() / mean_gradient.squaredNorm();
+      dissimilarity += p[c] * (g.col(c) - mean_gradient).squaredNorm();
+      consensus += p[c] * (u.col(c) - mean_move).squaredNorm();
+    }
+    const v1::RoundRecord record = TrainingRound(g, u, weights, weighting);
+    EXPECT_NEAR(record.gradient_diversity(), diversity, 1e-12 * diversity);
+    EXPECT_NEAR(record.dissimilarity(), dissimilarity, 1e-12 * dissimilarity);
+    EXPECT_NEAR(record.consensus_error(), consensus, 1e-12 * consensus);
+    if (weighting == v1::EXAMPLES) {
+      EXPECT_TRUE(std::isnan(record.pairwise_cosine()));
+      continue;
+    }
+    // Over pairs, the mean inner product by the mean square.
+    double products = 0;
+    for (Eigen::Index a = 0; a < kClients; ++a) {
+      for (Eigen::Index b = 0; b < a; ++b) products += u.col(a).dot(u.col(b));
+    }
+    const double mean_product = products / (kClients * (kClients - 1) / 2);
+    const double cosine = mean_product / (u.squaredNorm() / kClients);
+    EXPECT_NEAR(record.pairwise_cosine(), cosine, 1e-12);
+  }
+}
+
+TEST(MeasuresTest, AgreementAtItsEnds) {
+  const Eigen::MatrixXd one = RandomClients(1, 4, 0, 3).b;
+  const Eigen::MatrixXd same = one.replicate(1, 5);
+  // All alike: no error, and all cosines are 1. EXAMPLES with equal counts is the same.
+  for (const v1::Weighting weighting : {v1::UNIFORM, v1::EXAMPLES}) {
+    const v1::RoundRecord record =
+        TrainingRound(same, same, std::vector<uint64_t>(5, 1), weighting);
+    EXPECT_NEAR(record.gradient_diversity(), 1, 1e-12);
+    EXPECT_NEAR(record.consensus_error(), 0, 1e-12);
+    EXPECT_NEAR(record.pairwise_cosine(), 1, 1e-12);
+  }
+  // Two against each other: cosine -1, and a mean gradient of 0 has no diversity.
+  Eigen::MatrixXd opposed(4, 2);
+  opposed << one, -one;
+  const v1::RoundRecord record = TrainingRound(opposed, opposed, {1, 1}, v1::UNIFORM);
+  EXPECT_TRUE(std::isnan(record.gradient_diversity()));
+  EXPECT_NEAR(record.consensus_error(), one.squaredNorm(), 1e-12);
+  EXPECT_NEAR(record.pairwise_cosine(), -1, 1e-12);
+  // One client, or clients that stay where they are, have no cosine.
+  const v1::RoundRecord single = TrainingRound(one, one, {1}, v1::UNIFORM);
+  EXPECT_TRUE(std::isnan(single.pairwise_cosine()));
+  EXPECT_NEAR(single.consensus_error(), 0, 1e-12);
+  const Eigen::MatrixXd zero = Eigen::MatrixXd::Zero(4, 2);
+  const v1::RoundRecord still = TrainingRound(opposed, zero, {1, 1}, v1::UNIFORM);
+  EXPECT_TRUE(std::isnan(still.pairwise_cosine()));
+  EXPECT_EQ(still.consensus_error(), 0);
+}
+
+TEST(MeasuresTest, AskForMeasuresAsksForWhatTheVectorsNeedAndNoMore) {
+  const auto names = [](const v1::Task& task) {
+    std::vector<std::string> out;
+    for (const v1::Sum& sum : task.sums()) {
+      out.push_back(sum.steps() == 0 ? sum.name() : sum.name() + "@" + std::to_string(sum.steps()));
+    }
+    return out;
+  };
+  v1::Task train;
+  Ask(kDisplacement, train);
+  AskForMeasures(train);
+  EXPECT_THAT(names(train), ::testing::ElementsAre("displacement", "loss", "loss_squared"));
+  EXPECT_THAT(
+      names(ProbeTask(v1::EXAMPLES, 1, 2)),
+      ::testing::UnorderedElementsAre("gradient", "drift@4", "loss", "loss_squared", "weight",
+                                      "weighted_loss", "weighted_loss_squared", "gradient_squared",
+                                      "drift_squared@4", "weighted_drift_squared@4",
+                                      "iterate_bias_squared@4", "pseudo_gradient_variance@4"));
+  v1::Task encoded;
+  encoded.set_encoding(v1::INT8_WIRE);
+  Ask(kDisplacement, encoded);
+  Ask(kDrift, encoded);
+  AskForMeasures(encoded);
+  EXPECT_THAT(names(encoded), ::testing::UnorderedElementsAre(
+                                  "displacement", "drift", "loss", "loss_squared", "drift_squared",
+                                  "encoding_variance", "displacement_squared", "encoding_error"));
+  v1::Task evaluation;  // does not touch the training data
+  Ask(kTestExamples, evaluation);
+  AskForMeasures(evaluation);
+  EXPECT_THAT(names(evaluation), ::testing::ElementsAre("test_examples"));
 }
 
 }  // namespace

@@ -118,7 +118,8 @@ class Federation {
 
   static v1::JoinRequest Hosting(const std::string& name, uint64_t examples) {
     v1::JoinRequest join;
-    join.set_protocol_version(kProtocolVersion);
+    join.set_oldest_version(kOldestProtocol);
+    join.set_newest_version(kNewestProtocol);
     join.set_instance(Xxh3(name));
     join.mutable_schema()->add_feature_shape(2);
     join.add_clients()->set_id(name);
@@ -257,6 +258,12 @@ std::vector<Attack> Attacks(const std::string& pki, const std::string& address) 
       {"coordinate beyond max_update", StatusCode::kOutOfRange, true, values(0, 257)},
       {"norm beyond the limit", StatusCode::kOutOfRange, true, values(3, 4)},
       {"norm overflows", StatusCode::kOutOfRange, true, values(1e200, 1e200)},
+      {"number that is not finite", StatusCode::kInvalidArgument, true,
+       header([](auto& h) { h.set_numbers(0, std::nan("")); })},
+      {"number out of its range", StatusCode::kInvalidArgument, true,
+       header([](auto& h) { h.set_numbers(0, 1e200); })},
+      {"numbers that are not asked for", StatusCode::kInvalidArgument, false,
+       header([](auto& h) { h.add_numbers(1); })},
       {"wrong length", StatusCode::kInvalidArgument, false,
        header([](auto& h) { h.set_payload_size(24); })},
       {"wrong type", StatusCode::kInvalidArgument, false,

@@ -67,7 +67,8 @@ class ServiceTest : public ::testing::Test {
 
   static v1::JoinRequest Hosting(const std::string& name, uint64_t instance) {
     v1::JoinRequest join;
-    join.set_protocol_version(kProtocolVersion);
+    join.set_oldest_version(kOldestProtocol);
+    join.set_newest_version(kNewestProtocol);
     join.set_instance(instance);
     join.mutable_schema()->add_feature_shape(2);
     join.add_clients()->set_id(name);
@@ -118,12 +119,13 @@ class ServiceTest : public ::testing::Test {
 
 TEST_F(ServiceTest, AVersionMismatchIsRefusedAtJoin) {
   v1::JoinRequest join = Hosting("a", 1);
-  join.set_protocol_version(kProtocolVersion + 1);
+  join.set_oldest_version(kNewestProtocol + 1);
+  join.set_newest_version(kNewestProtocol + 1);
   auto session = Join(join);
   EXPECT_FALSE(session->Next());
   const grpc::Status status = session->orders->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), HasSubstr("same Leeway version"));
+  EXPECT_THAT(status.error_message(), HasSubstr("install a newer Leeway"));
 }
 
 TEST_F(ServiceTest, TwoClientsFinishTheRun) {

@@ -19,6 +19,7 @@
 #include "records/config.h"
 #include "server/engine.h"
 #include "server/service.h"
+#include "tests/named_report.h"
 
 namespace leeway {
 namespace {
@@ -72,7 +73,8 @@ class UploadsTest : public ::testing::Test {
         absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials(), arguments));
     loop_ = std::thread([this] { engine_->Run().IgnoreError(); });
     v1::JoinRequest join;
-    join.set_protocol_version(kProtocolVersion);
+    join.set_oldest_version(kOldestProtocol);
+    join.set_newest_version(kNewestProtocol);
     join.set_instance(1);
     join.mutable_schema()->add_feature_shape(dimension);
     for (const std::string& client : clients) {
@@ -103,12 +105,8 @@ class UploadsTest : public ::testing::Test {
     header.set_attempt(order_.attempt());
     header.add_clients(client);
     header.set_base_sha256(order_.model().sha256());
-    header.set_encoding(v1::FLOAT64);
-    header.add_scalars(1.0);
-    header.add_scalars(1.0);
-    header.set_weight(1);
-    header.set_payload_size(payload().size());
-    header.set_payload_hash(Xxh3(payload()));
+    const TaskSums sums(order_.task(), dimension_);
+    header.set_payload_hash(Xxh3(NamedReport<>(sums).Set(kLoss, 1).Derive().Write(header)));
     return upload;
   }
   // Sends a report's header and so many parts of its payload. When the first of them
