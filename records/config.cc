@@ -155,14 +155,19 @@ absl::Status CheckProbesAt(absl::string_view field, const v1::Train& train, cons
   return CheckProbe(probe, train.probe(), seen);
 }
 
-// The numbers of an algorithm's or optimizer's own message: not negative, and those that
+// The numbers of an optimizer's message and of those in it: not negative, and those that
 // are decays, named beta, below 1.
 absl::Status CheckNumbers(const std::string& field, const google::protobuf::Message& message) {
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
   for (int i = 0; i < type.field_count(); ++i) {
     const google::protobuf::FieldDescriptor* one = type.field(i);
+    const google::protobuf::Reflection& values = *message.GetReflection();
+    if (one->message_type() != nullptr && values.HasField(message, one)) {
+      LEEWAY_RETURN_IF_ERROR(
+          CheckNumbers(absl::StrCat(field, ".", one->name()), values.GetMessage(message, one)));
+    }
     if (one->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) continue;
-    const double value = message.GetReflection()->GetDouble(message, one);
+    const double value = values.GetDouble(message, one);
     const bool decay = absl::StartsWith(one->name(), "beta");
     if (value >= 0 && std::isfinite(value) && (!decay || value < 1)) continue;
     return Bad(absl::StrCat(field, ".", one->name()),
@@ -194,10 +199,7 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
     return Bad(absl::StrCat(field, ".server.momentum"),
                absl::StrCat("is ", train.server().momentum(), "; give a number in [0, 1)"));
   }
-  if (train.server().has_adam()) {
-    LEEWAY_RETURN_IF_ERROR(
-        CheckNumbers(absl::StrCat(field, ".server.adam"), train.server().adam()));
-  }
+  LEEWAY_RETURN_IF_ERROR(CheckNumbers(absl::StrCat(field, ".server"), train.server()));
   if (train.server().adaptive_case() != v1::ServerOptimizer::ADAPTIVE_NOT_SET &&
       train.server().momentum() > 0) {
     return Bad(absl::StrCat(field, ".server.momentum"),

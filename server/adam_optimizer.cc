@@ -7,13 +7,14 @@
 namespace leeway {
 namespace {
 
-double Otherwise(double value, double otherwise) { return value > 0 ? value : otherwise; }
-
 class AdamOptimizer : public ServerOptimizer {
  public:
-  AdamOptimizer(double rate, const v1::Adam& config)
-      : AdamOptimizer(rate, Otherwise(config.beta1(), 0.9), Otherwise(config.beta2(), 0.99),
-                      Otherwise(config.epsilon(), 1e-3)) {}
+  AdamOptimizer(double rate, double beta1, double beta2, double epsilon)
+      : ServerOptimizer({0, epsilon * epsilon}),
+        rate_(rate),
+        beta1_(beta1),
+        beta2_(beta2),
+        epsilon_(epsilon) {}
 
   void Step(size_t begin, VectorRef<double> displacement, VectorRef<double> w) override {
     auto m = Kept(0, begin, displacement.size());
@@ -24,13 +25,6 @@ class AdamOptimizer : public ServerOptimizer {
   }
 
  private:
-  AdamOptimizer(double rate, double beta1, double beta2, double epsilon)
-      : ServerOptimizer({0, epsilon * epsilon}),
-        rate_(rate),
-        beta1_(beta1),
-        beta2_(beta2),
-        epsilon_(epsilon) {}
-
   const double rate_;
   const double beta1_;
   const double beta2_;
@@ -40,7 +34,10 @@ class AdamOptimizer : public ServerOptimizer {
 }  // namespace
 
 std::unique_ptr<ServerOptimizer> MakeAdamOptimizer(const v1::ServerOptimizer& config) {
-  return std::make_unique<AdamOptimizer>(config.rate(), config.adam());
+  const v1::Adam& adam = config.adam();
+  return std::make_unique<AdamOptimizer>(config.rate(), ValueOr(adam.beta1(), 0.9),
+                                         ValueOr(adam.beta2(), 0.99),
+                                         ValueOr(adam.epsilon(), 1e-3));
 }
 
 }  // namespace leeway

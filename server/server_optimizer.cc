@@ -24,8 +24,12 @@ absl::Status ServerOptimizer::Restore(std::vector<double> state, size_t dimensio
 
 std::unique_ptr<ServerOptimizer> MakeServerOptimizer(const v1::ServerOptimizer& config) {
   switch (config.adaptive_case()) {
+    case v1::ServerOptimizer::kAdagrad:
+      return MakeAdagradOptimizer(config);
     case v1::ServerOptimizer::kAdam:
       return MakeAdamOptimizer(config);
+    case v1::ServerOptimizer::kYogi:
+      return MakeYogiOptimizer(config);
     default:
       return MakeMomentumOptimizer(config);
   }

@@ -50,7 +50,14 @@ std::unique_ptr<ServerOptimizer> MakeServerOptimizer(const v1::ServerOptimizer& 
 
 // One maker for each kind, in a file of its own.
 std::unique_ptr<ServerOptimizer> MakeMomentumOptimizer(const v1::ServerOptimizer& config);
+std::unique_ptr<ServerOptimizer> MakeAdagradOptimizer(const v1::ServerOptimizer& config);
 std::unique_ptr<ServerOptimizer> MakeAdamOptimizer(const v1::ServerOptimizer& config);
+std::unique_ptr<ServerOptimizer> MakeYogiOptimizer(const v1::ServerOptimizer& config);
+
+// The configured number, or the default where it was left out.
+inline double ValueOr(double configured, double otherwise) {
+  return configured > 0 ? configured : otherwise;
+}
 
 }  // namespace leeway
 
