@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "records/events.h"
 #include "records/show.h"
 
 namespace leeway {
@@ -38,12 +39,6 @@ std::string ShortTime(double seconds) {
   if (whole < 60) return absl::StrCat(whole, " s");
   if (whole < 3600) return absl::StrFormat("%d min %02d s", whole / 60, whole % 60);
   return absl::StrFormat("%d h %02d min", whole / 3600, whole / 60 % 60);
-}
-
-// Comings and goings of a hundred clients are no news; trouble is.
-bool IsTrouble(const v1::Event& event) {
-  return event.kind() == "refused" || event.kind() == "retry" || event.kind() == "failed" ||
-         event.kind() == "left";
 }
 
 std::string OptimumResult(const v1::RoundRecord& record, const v1::Optimum& optimum) {
@@ -96,10 +91,10 @@ void ProgressView::Note(absl::string_view line) {
 void ProgressView::Update(const v1::Observation& observation, absl::Time now) {
   for (const v1::RoundRecord& record : observation.rounds()) AddRecord(record, now);
   for (const v1::Event& event : observation.events()) {
-    if (!IsTrouble(event) || notes_ > kMostNotes) continue;
+    if (!IsTrouble(event.kind()) || notes_ > kMostNotes) continue;
     const std::string text = ++notes_ > kMostNotes
                                  ? "more events follow; see the table events in run.db"
-                                 : absl::StrCat(event.kind(), ": ", event.subject(),
+                                 : absl::StrCat(EventKindName(event.kind()), ": ", event.subject(),
                                                 event.subject().empty() ? "" : ": ", event.text());
     Note(style_.color ? absl::StrCat(kYellow, text, kReset) : text);
   }

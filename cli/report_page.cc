@@ -11,6 +11,7 @@
 #include "cli/scale.h"
 #include "common/utf8.h"
 #include "common/version.h"
+#include "records/events.h"
 
 namespace leeway {
 namespace {
@@ -270,10 +271,6 @@ std::string TheoryTable(const Report& report) {
       BrokenConditions(report));
 }
 
-bool IsTrouble(const v1::Event& event) {
-  return event.kind() == "refused" || event.kind() == "retry" || event.kind() == "failed";
-}
-
 std::string EventTable(const std::vector<const v1::Event*>& events) {
   std::string rows;
   for (size_t i = 0; i < std::min(events.size(), kMostEvents); ++i) {
@@ -283,7 +280,7 @@ std::string EventTable(const std::vector<const v1::Event*>& events) {
     absl::StrAppend(
         &rows, "<tr>", Element("td", "number", absl::StrCat(event.sequence())),
         Element("td", "number", absl::FormatTime("%Y-%m-%d %H:%M:%S", time, absl::UTCTimeZone())),
-        Element("td", "text", event.kind()), Element("td", "text", event.subject()),
+        Element("td", "text", EventKindName(event.kind())), Element("td", "text", event.subject()),
         Element("td", "text", event.text()));
     rows += "</tr>\n";
   }
@@ -296,17 +293,19 @@ std::string EventTable(const std::vector<const v1::Event*>& events) {
 
 std::string Events(const RunSummary& run) {
   std::vector<const v1::Event*> trouble, other;
-  for (const v1::Event& event : run.events) (IsTrouble(event) ? trouble : other).push_back(&event);
+  for (const v1::Event& event : run.events)
+    (IsTrouble(event.kind()) ? trouble : other).push_back(&event);
   std::string html;
   if (trouble.empty()) {
-    html = "<p>No refusals, retries or failures.</p>\n";
+    html =
+        "<p>No trouble: nobody was refused, replaced or lost, and no round was tried again.</p>\n";
   } else {
     html = EventTable(trouble);
   }
   if (other.empty()) return html;
   return absl::StrCat(html, "<details><summary>", other.size(),
-                      " other events: clients that came and went, phases</summary>\n",
-                      EventTable(other), "</details>\n");
+                      " other events: processes that joined</summary>\n", EventTable(other),
+                      "</details>\n");
 }
 
 }  // namespace

@@ -56,16 +56,13 @@ class Verifier {
     LEEWAY_ASSIGN_OR_RETURN(records_.roster, store_.Roster());
     // Refused by name if a record does not match the chain of checksums.
     LEEWAY_ASSIGN_OR_RETURN(records_.rounds, store_.RoundsAfter(0));
-    LEEWAY_ASSIGN_OR_RETURN(const ScriptState script, store_.Script());
-    if (!records_.script.ParseFromString(script.bytes)) {
-      return absl::DataLossError("the saved state of the run cannot be read");
-    }
+    LEEWAY_ASSIGN_OR_RETURN(records_.script, store_.Script());
     LEEWAY_ASSIGN_OR_RETURN(records_.state, store_.State());
     LEEWAY_ASSIGN_OR_RETURN(const std::vector<NamedModel> names, store_.NamedModels());
     for (const NamedModel& named : names) records_.names[named.name] = named.sha256;
-    LEEWAY_ASSIGN_OR_RETURN(const std::vector<v1::Event> events, store_.EventsAfter(0));
-    for (const v1::Event& event : events) {
-      if (event.kind() == "quarantined") records_.quarantines = true;
+    LEEWAY_ASSIGN_OR_RETURN(const v1::Standings standings, store_.Standings());
+    for (const v1::ClientStanding& one : standings.clients()) {
+      if (one.quarantined()) records_.quarantines = true;
     }
     current_ = records_.names["initial"];
     return absl::OkStatus();

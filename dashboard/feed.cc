@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/status.h"
+#include "records/events.h"
 #include "records/verdict_text.h"
 
 namespace leeway {
@@ -184,10 +185,10 @@ void Feed::Count(const v1::Event& event) {
   const auto found = index_.find(event.subject());
   if (found == index_.end()) return;
   Client& client = clients_[found->second];
-  if (event.kind() == "refused") {
+  if (event.kind() == v1::Event::REFUSED) {
     ++client.refusals;
     client.reason = event.text();
-  } else if (event.kind() == "quarantined") {
+  } else if (event.kind() == v1::Event::QUARANTINED) {
     client.quarantined = true;
     client.reason = event.text();
   }
@@ -251,7 +252,8 @@ std::string Feed::News(const Cursor& since) const {
     json.BeginObject();
     json.Field("sequence", event.sequence());
     json.Field("time", event.time());
-    json.Field("kind", event.kind());
+    json.Field("kind", EventKindName(event.kind()));
+    json.Key("trouble").Bool(IsTrouble(event.kind()));
     json.Field("subject", event.subject());
     json.Field("text", event.text());
     json.EndObject();

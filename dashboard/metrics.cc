@@ -13,6 +13,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
+#include "records/events.h"
 
 namespace leeway {
 namespace {
@@ -50,6 +51,11 @@ class PrometheusMetrics : public Metrics {
   }
   void Ordered(size_t bytes) override { ordered_.Increment(static_cast<double>(bytes)); }
   void Fetched(size_t bytes) override { fetched_.Increment(static_cast<double>(bytes)); }
+
+  void Happened(EventKind kind) override {
+    events_.Add({{"kind", EventKindName(kind)}, {"trouble", IsTrouble(kind) ? "yes" : "no"}})
+        .Increment();
+  }
 
   void Committed(absl::Duration took, const v1::RoundRecord& record) override {
     commit_seconds_.Observe(absl::ToDoubleSeconds(took));
@@ -115,6 +121,8 @@ class PrometheusMetrics : public Metrics {
   Family<Counter>& rounds_ = Count("leeway_rounds_total", "Rounds committed, by kind.");
   Family<Counter>& reports_ = Count("leeway_reports_total", "Clients' reports counted, by kind.");
   Family<Counter>& refusals_ = Count("leeway_refusals_total", "Reports refused, by reason.");
+  Family<Counter>& events_ =
+      Count("leeway_events_total", "Events recorded, by kind, and whether they are trouble.");
   Counter& retries_ =
       Count("leeway_round_retries_total", "Attempts at a round that got too few reports.").Add({});
   Family<Counter>& bytes_ = Count("leeway_bytes_total",

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "proto/record.pb.h"
 #include "proto/run.pb.h"
+#include "records/events.h"
 
 namespace leeway {
 
@@ -23,6 +24,8 @@ class Meter {
   virtual void Ordered(size_t bytes) = 0;
   // A large model is fetched by a process.
   virtual void Fetched(size_t bytes) = 0;
+  // An event was recorded.
+  virtual void Happened(EventKind kind) = 0;
   // A round is durable; took: its transaction.
   virtual void Committed(absl::Duration took, const v1::RoundRecord& record) = 0;
 };

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/status.h"
+#include "records/events.h"
 #include "records/verdict_text.h"
 
 namespace leeway {
@@ -149,6 +150,10 @@ Answer AnswerOf(const RunSummary& run) {
 
 std::string PlacesText(const RunSummary& run) {
   std::string text = absl::StrCat("\nRecords:     ", run.directory, "/run.db (SQLite)\n");
+  if (const uint64_t troubles = run.Troubles(); troubles > 0) {
+    absl::StrAppend(&text, "Trouble:     ", troubles, " of ", run.events.size(),
+                    " events; leeway report lists them\n");
+  }
   for (const auto& [label, name] :
        {std::pair("Optimum:     ", "optimum"), std::pair("Final model: ", "final")}) {
     const std::string path = run.ModelPath(name);
@@ -256,6 +261,12 @@ std::string PhaseText(const v1::Phase& phase) {
     default:
       return "unknown phase";
   }
+}
+
+uint64_t RunSummary::Troubles() const {
+  return static_cast<uint64_t>(
+      std::count_if(events.begin(), events.end(),
+                    [](const v1::Event& event) { return IsTrouble(event.kind()); }));
 }
 
 std::string RunSummary::ModelPath(absl::string_view name) const {

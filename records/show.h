@@ -32,6 +32,8 @@ struct RunSummary {
   std::vector<NamedModel> names;
   std::vector<v1::Event> events;
 
+  // Events that somebody should look at (records/events.h).
+  uint64_t Troubles() const;
   // Path of the model with this name; empty if there is none.
   std::string ModelPath(absl::string_view name) const;
 };

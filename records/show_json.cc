@@ -169,6 +169,7 @@ void WriteRun(const RunSummary& run, uint64_t after_round, JsonWriter& json) {
   WriteAll("rounds", RecordsOf(run, v1::TRAIN_ROUND, after_round), WriteRound, json);
   WriteAll("evaluations", EvaluationsOf(run, after_round), WriteEvaluation, json);
   json.Field("events", uint64_t{run.events.size()});
+  json.Field("troubles", run.Troubles());
   const std::string final_model = run.ModelPath("final");
   if (final_model.empty()) {
     json.NullField("final_model");

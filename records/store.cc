@@ -19,14 +19,17 @@
 #include "common/failpoint.h"
 #include "common/status.h"
 #include "records/database.h"
+#include "records/events.h"
 #include "records/model_shelf.h"
+#include "records/round_row.h"
+#include "records/state_file.h"
 
 namespace leeway {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kSchemaVersion = 2;  // 2: checksums form a chain
+constexpr int64_t kSchemaVersion = 3;  // 3: clients' standings are state, not events
 
 constexpr char kSchema[] = R"sql(
 BEGIN IMMEDIATE;
@@ -41,37 +44,11 @@ CREATE TABLE IF NOT EXISTS events(sequence INTEGER PRIMARY KEY, time REAL, kind 
   subject TEXT, text TEXT);
 CREATE TABLE IF NOT EXISTS models(sha256 TEXT PRIMARY KEY, bytes BLOB);
 CREATE TABLE IF NOT EXISTS names(name TEXT PRIMARY KEY, sha256 TEXT) WITHOUT ROWID;
-PRAGMA user_version = 2;
+PRAGMA user_version = 3;
 COMMIT;
 )sql";
 
 constexpr char kPutValue[] = "INSERT OR REPLACE INTO run(key, value) VALUES(?, ?)";
-
-std::string PackIndices(const std::vector<uint32_t>& indices) {
-  std::string packed;
-  packed.reserve(4 * indices.size());
-  for (uint32_t index : indices) {
-    for (int shift = 0; shift < 32; shift += 8) {
-      packed.push_back(static_cast<char>((index >> shift) & 0xff));
-    }
-  }
-  return packed;
-}
-
-std::vector<uint32_t> UnpackIndices(absl::string_view packed) {
-  std::vector<uint32_t> indices(packed.size() / 4);
-  for (size_t i = 0; i < 4 * indices.size(); ++i) {
-    indices[i / 4] |= uint32_t{static_cast<unsigned char>(packed[i])} << (8 * (i % 4));
-  }
-  return indices;
-}
-
-// Of a round, over that of the round before: none can be altered, taken out or
-// exchanged unnoticed.
-int64_t Checksum(int64_t previous, const std::string& record, const std::string& accepted) {
-  return static_cast<int64_t>(
-      Xxh3(absl::StrCat(previous, "/", record.size(), "/", record, accepted)));
-}
 
 absl::Status LockDirectory(const std::string& directory, int& fd) {
   const std::string path = directory + "/lock";
@@ -81,13 +58,6 @@ absl::Status LockDirectory(const std::string& directory, int& fd) {
   if (errno != EWOULDBLOCK) return FileError("cannot lock", path, errno);
   return absl::FailedPreconditionError(absl::StrCat("another leeway-server is using ", directory,
                                                     "; stop it or choose another --state"));
-}
-
-// The stored checksum of a round; 0 before the first.
-absl::StatusOr<int64_t> ChecksumOf(Database& db, uint64_t round) {
-  auto row = db.Query("SELECT checksum FROM rounds WHERE round = ?", round);
-  LEEWAY_ASSIGN_OR_RETURN(const bool found, row.Step());
-  return found ? row.Integer(0) : 0;
 }
 
 absl::Status InsertRound(Database& db, const RoundCommit& round) {
@@ -135,6 +105,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& directory)
   LEEWAY_ASSIGN_OR_RETURN(store->db_,
                           Database::Open(path, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
   store->models_ = std::make_unique<ModelShelf>(directory, store->db_.get());
+  store->state_file_ = std::make_unique<StateFile>(directory);
   LEEWAY_RETURN_IF_ERROR(store->Prepare());
   return store;
 }
@@ -163,6 +134,8 @@ absl::Status Store::Prepare() {
   LEEWAY_RETURN_IF_ERROR(models_->RemoveLeftovers());
   begun_ = Value("run_id").ok();
   if (!begun_) return absl::OkStatus();
+  LEEWAY_ASSIGN_OR_RETURN(const v1::ScriptState script, SavedScript());
+  state_file_->RemoveLeftovers(script);
   LEEWAY_ASSIGN_OR_RETURN(const v1::RunConfig config, Config());
   return SetDurability(config.durability());
 }
@@ -185,6 +158,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::OpenReadOnly(const std::string& di
     run_id = store->Value("run_id");
   }
   store->models_ = std::make_unique<ModelShelf>(directory, store->db_.get());
+  store->state_file_ = std::make_unique<StateFile>(directory);
   store->begun_ = run_id.ok();
   if (absl::IsDataLoss(run_id.status()) || absl::IsPermissionDenied(run_id.status())) {
     return run_id.status();
@@ -197,6 +171,7 @@ bool Store::begun() const { return begun_; }
 absl::Status Store::SetDurability(v1::Durability durability) {
   const bool sync = durability != v1::RELAXED;
   models_->set_sync(sync);
+  state_file_->set_sync(sync);
   grouped_ = !sync;
   // NORMAL syncs only when the WAL is copied back: power loss may lose the last
   // rounds, but never leaves a broken file, as OFF could.
@@ -205,7 +180,7 @@ absl::Status Store::SetDurability(v1::Durability durability) {
 
 absl::Status Store::Begin(const std::string& run_id, const v1::RunConfig& config,
                           const v1::DataSchema& schema, const std::vector<StoredClient>& roster,
-                          absl::Span<const ModelPtr> models, const ScriptState& script) {
+                          absl::Span<const ModelPtr> models, v1::ScriptState script) {
   if (begun_) {
     return absl::FailedPreconditionError(
         absl::StrCat(directory_, " already holds a run; choose another --state"));
@@ -222,7 +197,7 @@ absl::Status Store::Begin(const std::string& run_id, const v1::RunConfig& config
     LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "run_id", run_id));
     LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "config", text));
     LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "schema", Blob{schema_bytes}));
-    LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "script", Blob{script.bytes}));
+    LEEWAY_RETURN_IF_ERROR(PutState(script, v1::Standings()));
     LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "state", v1::RunState_Name(v1::RUNNING)));
     LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "message", ""));
     for (size_t i = 0; i < roster.size(); ++i) {
@@ -240,17 +215,19 @@ absl::Status Store::Begin(const std::string& run_id, const v1::RunConfig& config
   return absl::OkStatus();
 }
 
-absl::Status Store::Commit(const RoundCommit& round) {
+absl::Status Store::Commit(RoundCommit round) {
   LEEWAY_RETURN_IF_ERROR(failed_);
   const ModelBatch batch{round.models, round.names};
   Failpoint("commit.before_files");
   LEEWAY_RETURN_IF_ERROR(Check(models_->WriteFiles(batch, grouped_)));
+  state_file_->Take(round.script);
+  if (!grouped_) LEEWAY_RETURN_IF_ERROR(Check(state_file_->Write()));
   Failpoint("commit.before_transaction");
   const auto work = [&]() -> absl::Status {
     LEEWAY_RETURN_IF_ERROR(InsertRound(*db_, round));
     Failpoint("commit.in_transaction");
     LEEWAY_RETURN_IF_ERROR(models_->Insert(batch));
-    LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "script", Blob{round.script.bytes}));
+    LEEWAY_RETURN_IF_ERROR(PutState(round.script, round.standings));
     LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "state", v1::RunState_Name(round.state)));
     LEEWAY_RETURN_IF_ERROR(InsertEvents());
     LEEWAY_RETURN_IF_ERROR(models_->Prune(std::max<size_t>(2, round.models.size())));
@@ -260,15 +237,29 @@ absl::Status Store::Commit(const RoundCommit& round) {
   LEEWAY_RETURN_IF_ERROR(Check(db_->Transaction(work, grouped_)));
   Failpoint("commit.after_commit");
   pending_.clear();
-  if (!grouped_) models_->RemoveStaleFiles();
+  if (grouped_) return absl::OkStatus();
+  models_->RemoveStaleFiles();
+  state_file_->RemoveStale();
+  return absl::OkStatus();
+}
+
+absl::Status Store::PutState(const v1::ScriptState& script, const v1::Standings& standings) {
+  const std::string script_bytes = script.SerializeAsString();
+  const std::string standing_bytes = standings.SerializeAsString();
+  LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "script", Blob{script_bytes}));
+  if (standings_ == standing_bytes) return absl::OkStatus();
+  LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "standings", Blob{standing_bytes}));
+  standings_ = standing_bytes;
   return absl::OkStatus();
 }
 
 absl::Status Store::Flush() {
   LEEWAY_RETURN_IF_ERROR(failed_);
   LEEWAY_RETURN_IF_ERROR(Check(models_->WriteDeferred()));
+  LEEWAY_RETURN_IF_ERROR(Check(state_file_->Write()));
   LEEWAY_RETURN_IF_ERROR(Check(db_->Commit()));
   models_->RemoveStaleFiles();
+  state_file_->RemoveStale();
   return absl::OkStatus();
 }
 
@@ -276,14 +267,11 @@ absl::Status Store::Check(absl::Status status) {
   if (status.ok()) return status;
   db_->Rollback();
   models_->Forget();
+  state_file_->Forget();
+  standings_.reset();
   // Rounds that were to be written together are gone: none may follow them.
   if (grouped_) failed_ = status;
   return status;
-}
-
-absl::Status Store::AddEvent(const v1::Event& event) {
-  pending_.push_back(event);
-  return absl::OkStatus();
 }
 
 absl::Status Store::Finish(v1::RunState state, absl::string_view message,
@@ -308,136 +296,10 @@ absl::Status Store::Finish(v1::RunState state, absl::string_view message,
 absl::Status Store::InsertEvents() {
   for (const v1::Event& event : pending_) {
     LEEWAY_RETURN_IF_ERROR(db_->Execute("INSERT OR REPLACE INTO events VALUES(?, ?, ?, ?, ?)",
-                                        event.sequence(), event.time(), event.kind(),
+                                        event.sequence(), event.time(), EventKindName(event.kind()),
                                         event.subject(), event.text()));
   }
   return absl::OkStatus();
 }
-
-absl::StatusOr<std::string> Store::Value(absl::string_view key) const {
-  auto row = db_->Query("SELECT value FROM run WHERE key = ?", key);
-  absl::StatusOr<bool> found = row.Step();
-  // A server that has not come to its schema yet has no table.
-  if (absl::IsInternal(found.status())) found = false;
-  LEEWAY_RETURN_IF_ERROR(found.status());
-  if (!*found) return absl::NotFoundError(absl::StrCat(directory_, ": the run has not begun"));
-  return row.Bytes(0);
-}
-
-absl::StatusOr<std::string> Store::RunId() const { return Value("run_id"); }
-absl::StatusOr<std::string> Store::Message() const { return Value("message"); }
-
-absl::StatusOr<v1::RunConfig> Store::Config() const {
-  LEEWAY_ASSIGN_OR_RETURN(const std::string text, Value("config"));
-  v1::RunConfig config;
-  if (!google::protobuf::TextFormat::ParseFromString(text, &config)) {
-    return absl::DataLossError(absl::StrCat(directory_, "/run.db: the stored config is damaged"));
-  }
-  return config;
-}
-
-absl::StatusOr<v1::DataSchema> Store::Schema() const {
-  LEEWAY_ASSIGN_OR_RETURN(const std::string bytes, Value("schema"));
-  v1::DataSchema schema;
-  if (!schema.ParseFromString(bytes)) {
-    return absl::DataLossError(absl::StrCat(directory_, "/run.db: the stored schema is damaged"));
-  }
-  return schema;
-}
-
-absl::StatusOr<ScriptState> Store::Script() const {
-  LEEWAY_ASSIGN_OR_RETURN(std::string bytes, Value("script"));
-  return ScriptState{.bytes = std::move(bytes)};
-}
-
-absl::StatusOr<v1::RunState> Store::State() const {
-  absl::StatusOr<std::string> name = Value("state");
-  if (absl::IsNotFound(name.status())) return v1::GATHERING;
-  LEEWAY_RETURN_IF_ERROR(name.status());
-  v1::RunState state = v1::RUN_STATE_UNSPECIFIED;
-  if (!v1::RunState_Parse(*name, &state)) {
-    return absl::DataLossError(absl::StrCat(directory_, "/run.db: unknown state ", *name));
-  }
-  return state;
-}
-
-absl::StatusOr<std::vector<StoredClient>> Store::Roster() const {
-  auto rows = db_->Query("SELECT id, examples, test_examples FROM clients ORDER BY position");
-  std::vector<StoredClient> roster;
-  while (true) {
-    LEEWAY_ASSIGN_OR_RETURN(const bool more, rows.Step());
-    if (!more) return roster;
-    roster.push_back({.id = rows.Bytes(0),
-                      .examples = static_cast<uint64_t>(rows.Integer(1)),
-                      .test_examples = static_cast<uint64_t>(rows.Integer(2))});
-  }
-}
-
-absl::StatusOr<std::vector<v1::RoundRecord>> Store::RoundsAfter(uint64_t round) const {
-  auto rows = db_->Query(
-      "SELECT round, record, accepted, checksum FROM rounds WHERE round > ? ORDER BY round", round);
-  std::vector<v1::RoundRecord> records;
-  LEEWAY_ASSIGN_OR_RETURN(int64_t previous, ChecksumOf(*db_, round));
-  while (true) {
-    LEEWAY_ASSIGN_OR_RETURN(const bool more, rows.Step());
-    if (!more) return records;
-    const std::string bytes = rows.Bytes(1);
-    v1::RoundRecord record;
-    if (Checksum(previous, bytes, rows.Bytes(2)) != rows.Integer(3) ||
-        !record.ParseFromString(bytes)) {
-      return absl::DataLossError(absl::StrCat(
-          directory_, "/run.db: the record of round ", rows.Integer(0),
-          " does not match its checksum; restore the file from a copy or start a new run"));
-    }
-    previous = rows.Integer(3);
-    records.push_back(std::move(record));
-  }
-}
-
-absl::StatusOr<uint64_t> Store::LastRound() const {
-  uint64_t last = 0;
-  {
-    auto row = db_->Query("SELECT coalesce(max(round), 0) FROM rounds");
-    LEEWAY_RETURN_IF_ERROR(row.Step().status());
-    last = static_cast<uint64_t>(row.Integer(0));
-  }
-  if (last > 0) LEEWAY_RETURN_IF_ERROR(RoundsAfter(last - 1).status());
-  return last;
-}
-
-absl::StatusOr<std::vector<v1::Event>> Store::EventsAfter(uint64_t sequence) const {
-  auto rows = db_->Query(
-      "SELECT sequence, time, kind, subject, text FROM events WHERE sequence > ? ORDER BY sequence",
-      sequence);
-  std::vector<v1::Event> events;
-  while (true) {
-    LEEWAY_ASSIGN_OR_RETURN(const bool more, rows.Step());
-    if (!more) break;
-    v1::Event& event = events.emplace_back();
-    event.set_sequence(static_cast<uint64_t>(rows.Integer(0)));
-    event.set_time(rows.Real(1));
-    event.set_kind(rows.Bytes(2));
-    event.set_subject(rows.Bytes(3));
-    event.set_text(rows.Bytes(4));
-  }
-  std::copy_if(pending_.begin(), pending_.end(), std::back_inserter(events),
-               [&](const v1::Event& event) { return event.sequence() > sequence; });
-  return events;
-}
-
-absl::StatusOr<std::vector<uint32_t>> Store::Accepted(uint64_t round) const {
-  auto row = db_->Query("SELECT accepted FROM rounds WHERE round = ?", round);
-  LEEWAY_ASSIGN_OR_RETURN(const bool found, row.Step());
-  if (!found) {
-    return absl::NotFoundError(absl::StrCat(directory_, "/run.db has no round ", round));
-  }
-  return UnpackIndices(row.Bytes(0));
-}
-
-absl::StatusOr<std::string> Store::LoadModel(absl::string_view sha256) const {
-  return models_->Load(sha256);
-}
-
-absl::StatusOr<std::vector<NamedModel>> Store::NamedModels() const { return models_->Names(); }
 
 }  // namespace leeway

@@ -1,14 +1,17 @@
 // The run store: everything a run leaves behind, and all that a server needs to
-// resume it. One directory: run.db (SQLite, WAL) and models/*.safetensors. A round
-// is one transaction; what it needs is durable before it commits.
+// resume it. One directory: run.db (SQLite, WAL), models/*.safetensors and, while an
+// optimizer has a large state, optimizer/*.f64. A round is one transaction; what it needs
+// is durable before it commits.
 // Not thread-safe; one writer. Readers open their own, read-only.
 #ifndef LEEWAY_RECORDS_STORE_H_
 #define LEEWAY_RECORDS_STORE_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,17 +27,13 @@ namespace leeway {
 
 class Database;    // records/database.h
 class ModelShelf;  // records/model_shelf.h
+class StateFile;   // records/state_file.h
 
 // A client as the roster knows it. Its position in the roster is its index.
 struct StoredClient {
   std::string id;
   uint64_t examples = 0;
   uint64_t test_examples = 0;
-};
-
-// Where the script stands, opaque to the store: it comes back as it was.
-struct ScriptState {
-  std::string bytes;
 };
 
 // Files that outlive the round loop and that people open: "initial",
@@ -50,12 +49,15 @@ struct RoundCommit {
   std::vector<uint32_t> accepted;  // roster indices whose reports counted
   std::vector<ModelPtr> models;    // to keep, may be empty
   std::vector<NamedModel> names;   // names to set
-  ScriptState script;              // state after the round
+  v1::ScriptState script;          // state after the round
+  v1::Standings standings;         // of the clients, after the round
   v1::RunState state = v1::RUNNING;
 };
 
 class Store {
  public:
+  static constexpr size_t kAll = std::numeric_limits<size_t>::max();
+
   // Opens or creates the store for writing; locks it against a second server
   // (FailedPrecondition names the remedy). With durability RELAXED syncs are left
   // to the operating system, and rounds are written together.
@@ -73,16 +75,16 @@ class Store {
   // of `models` gets the name "initial".
   absl::Status Begin(const std::string& run_id, const v1::RunConfig& config,
                      const v1::DataSchema& schema, const std::vector<StoredClient>& roster,
-                     absl::Span<const ModelPtr> models, const ScriptState& script);
+                     absl::Span<const ModelPtr> models, v1::ScriptState script);
   // Of models without a name only the last two (or as many as this round has)
   // are kept: name what must stay. With durability RELAXED the round is in the files
   // after the next Flush.
-  absl::Status Commit(const RoundCommit& round);
+  absl::Status Commit(RoundCommit round);
   // Hands all rounds so far to the operating system. With durability RELAXED, once this or
   // Commit has failed both say so for ever, and the files stay as the last Flush left them.
   absl::Status Flush();
   // Durable with the next commit at the latest, or the Flush after it.
-  absl::Status AddEvent(const v1::Event& event);
+  void AddEvent(v1::Event event) { pending_.push_back(std::move(event)); }
   // Ends the run: DONE or FAILED with its message.
   absl::Status Finish(v1::RunState state, absl::string_view message,
                       const std::vector<NamedModel>& names);
@@ -91,14 +93,21 @@ class Store {
   absl::StatusOr<v1::RunConfig> Config() const;
   absl::StatusOr<v1::DataSchema> Schema() const;
   absl::StatusOr<std::vector<StoredClient>> Roster() const;
-  absl::StatusOr<ScriptState> Script() const;
+  // DataLoss if the optimizer's state is not as it was saved.
+  absl::StatusOr<v1::ScriptState> Script() const;
+  absl::StatusOr<v1::Standings> Standings() const;
   absl::StatusOr<v1::RunState> State() const;
   absl::StatusOr<std::string> Message() const;
-  // Records of rounds after `round`, in order.
-  absl::StatusOr<std::vector<v1::RoundRecord>> RoundsAfter(uint64_t round) const;
+  // Records of rounds after `round`, in order: all, or the first that together have about
+  // so many bytes.
+  absl::StatusOr<std::vector<v1::RoundRecord>> RoundsAfter(uint64_t round,
+                                                           size_t most_bytes = kAll) const;
   // Number of the last round, 0 if there is none. DataLoss if its record is damaged.
   absl::StatusOr<uint64_t> LastRound() const;
-  absl::StatusOr<std::vector<v1::Event>> EventsAfter(uint64_t sequence) const;
+  absl::StatusOr<std::vector<v1::Event>> EventsAfter(uint64_t sequence,
+                                                     size_t most_bytes = kAll) const;
+  // Number of the last event, 0 if there is none.
+  absl::StatusOr<uint64_t> LastEvent() const;
   // Roster indices accepted in a round.
   absl::StatusOr<std::vector<uint32_t>> Accepted(uint64_t round) const;
   // The bytes of a model file; DataLoss if they do not match their name.
@@ -115,16 +124,20 @@ class Store {
   absl::Status InsertEvents();
   // Of a step of Commit or Flush: takes back what is not in the files yet if it failed.
   absl::Status Check(absl::Status status);
+  absl::Status PutState(const v1::ScriptState& script, const v1::Standings& standings);
   absl::StatusOr<std::string> Value(absl::string_view key) const;
+  absl::StatusOr<v1::ScriptState> SavedScript() const;  // without what is in a file
 
   const std::string directory_;
   std::unique_ptr<Database> db_;
   std::unique_ptr<ModelShelf> models_;
+  std::unique_ptr<StateFile> state_file_;
   int lock_fd_ = -1;
   bool begun_ = false;
   bool grouped_ = false;  // several rounds share a transaction
   absl::Status failed_;
-  std::vector<v1::Event> pending_;  // events that wait for the next transaction
+  std::optional<std::string> standings_;  // as written last; not known: none
+  std::vector<v1::Event> pending_;        // events that wait for the next transaction
 };
 
 }  // namespace leeway

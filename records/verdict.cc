@@ -71,19 +71,20 @@ std::string HarmlessSentence(const RunSummary& run, const Verdict& verdict) {
         return a.gap_in_standard_errors < b.gap_in_standard_errors;
       });
   return absl::StrFormat(
-      "Heterogeneity does not hurt here up to H = %d local steps of %.3g: where FedAvg settles, the "
+      "Heterogeneity does not hurt here up to H = %d local steps of %.3g: where FedAvg settles, "
+      "the "
       "loss is at most %.2g standard errors (over %d clients) above the optimum.",
       verdict.evidence.back().h, verdict.evidence.back().step_size,
       std::max(0.0, worst.gap_in_standard_errors), run.clients);
 }
 
 std::string MissingText(const RunSummary& run, const Verdict& verdict) {
-  return absl::StrCat("There is not enough evidence at H = ", absl::StrJoin(verdict.missing_h, ", "),
-                      run.state == v1::FAILED
-                          ? ": the run failed before it found where FedAvg settles there; "
-                            "fix this and run it again in a new directory."
-                          : ": the run has not found yet where FedAvg settles there; "
-                            "complete it with the same `leeway run` command.");
+  return absl::StrCat(
+      "There is not enough evidence at H = ", absl::StrJoin(verdict.missing_h, ", "),
+      run.state == v1::FAILED ? ": the run failed before it found where FedAvg settles there; "
+                                "fix this and run it again in a new directory."
+                              : ": the run has not found yet where FedAvg settles there; "
+                                "complete it with the same `leeway run` command.");
 }
 
 std::string UncertainSentence(const RunSummary& run, const Verdict& verdict) {
@@ -208,7 +209,8 @@ void WarnOfDoubts(const RunSummary& run, Verdict& verdict) {
   if (run.clients < 2) return;
   for (const Evidence& one : verdict.evidence) {
     if (one.doubt.empty() || absl::StrContains(verdict.sentence, one.doubt)) continue;
-    verdict.warnings.push_back(absl::StrCat("there is not enough evidence at H = ", one.h, ": ", one.doubt));
+    verdict.warnings.push_back(
+        absl::StrCat("there is not enough evidence at H = ", one.h, ": ", one.doubt));
   }
 }
 
@@ -217,9 +219,9 @@ absl::Status NoFixedPoint(const RunSummary& run) {
   const bool asked = std::any_of(phases.begin(), phases.end(),
                                  [](const v1::Phase& phase) { return phase.has_fixed_point(); });
   if (asked && run.state == v1::FAILED) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        run.directory, " failed before it found where FedAvg settles: ", run.message,
-        DivergenceText(run), "; fix this and run it again in a new directory"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(run.directory, " failed before it found where FedAvg settles: ", run.message,
+                     DivergenceText(run), "; fix this and run it again in a new directory"));
   }
   if (asked) {
     return absl::FailedPreconditionError(

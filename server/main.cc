@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -29,6 +28,7 @@
 #include "dashboard/http.h"
 #include "dashboard/metrics.h"
 #include "records/config.h"
+#include "records/events.h"
 #include "server/engine.h"
 #include "server/gate.h"
 #include "server/service.h"
@@ -117,7 +117,8 @@ void LogEvent(const v1::Event& event) {
                absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ",
                                 absl::FromUnixMillis(static_cast<int64_t>(event.time() * 1e3)),
                                 absl::UTCTimeZone()),
-               event.kind(), event.subject().empty() ? "" : " ", event.subject(), event.text());
+               EventKindName(event.kind()), event.subject().empty() ? "" : " ", event.subject(),
+               event.text());
   std::fflush(stdout);
 }
 
@@ -130,20 +131,15 @@ absl::StatusOr<std::unique_ptr<Gate>> MakeGate(const Flags& flags) {
 absl::StatusOr<std::unique_ptr<Dashboard>> StartDashboard(const Flags& flags,
                                                           const v1::RunConfig& config,
                                                           const Engine& engine, Metrics& metrics) {
-  const auto progress = [&engine] {
-    constexpr uint64_t kNothing = std::numeric_limits<int64_t>::max();
-    const absl::StatusOr<v1::Observation> now = engine.Observe(kNothing, kNothing);
-    return now.ok() ? now->progress() : v1::Progress();
-  };
   Dashboard::Options options;
   options.listen = flags.dashboard;
   options.feed.directory = flags.state;
   options.feed.config = config;
-  options.feed.live = [&engine, progress] {
-    return LiveStatus{progress(), engine.Clients(kMostClientsShown)};
+  options.feed.live = [&engine] {
+    return LiveStatus{engine.progress(), engine.Clients(kMostClientsShown)};
   };
-  options.metrics = [&engine, &metrics, progress] {
-    return metrics.Text(progress(), *engine.holdings(), ModelsHeld());
+  options.metrics = [&metrics, &engine] {
+    return metrics.Text(engine.progress(), *engine.holdings(), ModelsHeld());
   };
   return Dashboard::Start(std::move(options));
 }
@@ -175,7 +171,8 @@ absl::Status Serve(const Flags& flags) {
   std::function<void()> unsubscribe = [] {};
   if (metrics) {
     LEEWAY_ASSIGN_OR_RETURN(dashboard, StartDashboard(flags, config, *engine, *metrics));
-    unsubscribe = engine->Subscribe([&feed = dashboard->feed()] { feed.Changed(); });
+    LEEWAY_ASSIGN_OR_RETURN(unsubscribe,
+                            engine->Subscribe([&feed = dashboard->feed()] { feed.Changed(); }));
   }
   LEEWAY_RETURN_IF_ERROR(WriteAddress(
       flags.address_file, dashboard ? absl::StrCat(address, "\n", dashboard->url()) : address));

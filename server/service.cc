@@ -13,6 +13,7 @@
 #include "common/reason.h"
 #include "common/wire.h"
 #include "proto/federation.grpc.pb.h"
+#include "server/observe_stream.h"
 #include "server/submit_stream.h"
 
 namespace leeway {
@@ -256,75 +257,6 @@ class FetchStream : public grpc::ServerWriteReactor<ByteBuffer> {
   bool done_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// ---------------------------------------------------------------- Observe
-class ObserveStream : public grpc::ServerWriteReactor<v1::Observation> {
- public:
-  ObserveStream(Engine& engine, Visit visit, uint64_t after_round)
-      : engine_(engine), visit_(std::move(visit)), round_(after_round) {
-    unsubscribe_ = engine_.Subscribe([this] { OnChange(); });
-    OnChange();
-  }
-  void OnWriteDone(bool ok) override {
-    MutexLock lock(&mu_);
-    writing_ = false;
-    if (final_ && ok) return FinishOnce(grpc::Status::OK);
-    // A stream that was cancelled while this was written has nobody else to end it.
-    if (!ok || cancelled_) return FinishOnce(grpc::Status::CANCELLED);
-    Pump();
-  }
-  void OnCancel() override {
-    MutexLock lock(&mu_);
-    if (!writing_) FinishOnce(grpc::Status::CANCELLED);
-    cancelled_ = true;
-  }
-  void OnDone() override {
-    TakeOver(this);
-    { MutexLock lock(&mu_); }  // the last callback has let go of it
-    unsubscribe_();
-    delete this;
-  }
-
- private:
-  void OnChange() {
-    MutexLock lock(&mu_);
-    changed_ = true;
-    Pump();
-  }
-  // Whatever is new since the last message goes into the next one, so a slow
-  // observer costs nothing but its own delay.
-  void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (writing_ || finished_ || cancelled_ || !changed_) return;
-    changed_ = false;
-    absl::StatusOr<v1::Observation> news = engine_.Observe(round_, event_);
-    if (!news.ok()) return FinishOnce(ToGrpc(news.status()));
-    out_ = *std::move(news);
-    if (!out_.rounds().empty()) round_ = out_.rounds().rbegin()->round();
-    if (!out_.events().empty()) event_ = out_.events().rbegin()->sequence();
-    final_ = out_.progress().state() == v1::DONE || out_.progress().state() == v1::FAILED;
-    writing_ = true;
-    StartWrite(&out_);
-  }
-  void FinishOnce(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (finished_) return;
-    finished_ = true;
-    HandOver(this);
-    Finish(status);
-  }
-
-  Engine& engine_;
-  const Visit visit_;
-  std::function<void()> unsubscribe_;
-  Mutex mu_;
-  uint64_t round_ ABSL_GUARDED_BY(mu_);
-  uint64_t event_ ABSL_GUARDED_BY(mu_) = 0;
-  v1::Observation out_;
-  bool changed_ ABSL_GUARDED_BY(mu_) = false;
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool final_ ABSL_GUARDED_BY(mu_) = false;
-  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;
-};
-
 // Bytes in and out except for Observe: payloads are not copied through messages.
 using Methods = v1::Federation::WithRawCallbackMethod_Join<
     v1::Federation::WithRawCallbackMethod_Fetch<v1::Federation::WithRawCallbackMethod_Submit<
@@ -370,7 +302,9 @@ class FederationService : public Methods {
                                                      const v1::ObserveRequest* request) override {
     absl::StatusOr<Visit> visit = gate_->Enter(*context);
     if (!visit.ok()) return Refuse<grpc::ServerWriteReactor<v1::Observation>>(visit.status());
-    return new ObserveStream(engine_, *std::move(visit), request->after_round());
+    const auto stream = StartObserve(engine_, *std::move(visit), request->after_round());
+    if (!stream.ok()) return Refuse<grpc::ServerWriteReactor<v1::Observation>>(stream.status());
+    return *stream;
   }
 
  private:

@@ -1,5 +1,5 @@
-// Whole fault histories in one process, from a seed: the real coordinator, sampler
-// and tally; clients, a server process with a disk, and a network that drops,
+// Whole fault histories in one process, from a seed: the server's own roster, draw, round
+// and aggregator; clients, a server process with a disk, and a network that drops,
 // duplicates, delays and reorders, with crashes, restarts and clock jumps. After
 // every step:
 //   - a committed model is exactly the sum of the accepted reports to its base, each
@@ -25,9 +25,11 @@
 
 #include "common/digest.h"
 #include "common/rng.h"
-#include "common/sampler.h"
 #include "common/tally.h"
-#include "server/coordinator.h"
+#include "server/draw.h"
+#include "server/plain_aggregator.h"
+#include "server/roster.h"
+#include "server/round.h"
 
 namespace leeway {
 namespace {
@@ -35,7 +37,7 @@ namespace {
 constexpr uint32_t kClients = 6;
 constexpr uint64_t kRounds = 6;
 constexpr double kMaxUpdate = 256;
-using Model = std::array<double, 2>;
+using Point = std::array<double, 2>;
 
 // What the rules of a history are.
 struct Rules {
@@ -44,6 +46,20 @@ struct Rules {
   uint32_t minimum = 0;  // 0: all sampled
   absl::Duration deadline = absl::InfiniteDuration();
   absl::Duration replace_after = absl::InfiniteDuration();
+  v1::RunConfig Config() const {
+    v1::RunConfig config;
+    config.set_seed(7);
+    v1::Cohort& cohort = *config.mutable_cohort();
+    cohort.set_clients(kClients);
+    cohort.set_size(size);
+    cohort.set_spare(spare);
+    cohort.set_minimum_reports(minimum);
+    cohort.set_deadline_seconds(absl::ToDoubleSeconds(deadline));
+    if (replace_after < absl::InfiniteDuration()) {
+      cohort.set_replace_after_seconds(absl::ToDoubleSeconds(replace_after));
+    }
+    return config;
+  }
   bool SameBits() const {  // nothing depends on time
     return spare == 0 && minimum == 0 && deadline == absl::InfiniteDuration() &&
            replace_after == absl::InfiniteDuration();
@@ -54,28 +70,35 @@ struct Report {
   uint64_t round = 0;
   uint32_t attempt = 0;
   uint32_t client = 0;
-  Model displacement{};
+  Point displacement{};
 };
 
 std::string NameOf(uint32_t client) { return "client_" + std::to_string(client); }
 
-Model LocalUpdate(const Model& w, uint64_t round, uint32_t client) {
+Point LocalUpdate(const Point& w, uint64_t round, uint32_t client) {
   const double c = 1.0 + client;
   return {0.1 * (w[0] - c), 0.05 * (w[1] + c * static_cast<double>(round))};
 }
 
-TallyShape Shape(uint64_t weight) {
-  TallyShape shape;
-  shape.dimension = 2;
-  shape.vectors = {{"displacement", FractionBits(kMaxUpdate, weight), kMaxUpdate}};
-  return shape;
+absl::string_view BytesOf(const Point& values) {
+  return {reinterpret_cast<const char*>(values.data()), sizeof(Point)};
 }
 
-void Fold(const Report& report, Tally& tally) {
-  ASSERT_TRUE(tally.Add<double>(0, 1, {}, {report.displacement.data(), 2}).ok());
+// As a client sends it.
+v1::ReportHeader HeaderOf(const Report& report) {
+  v1::ReportHeader header;
+  header.set_round(report.round);
+  header.set_attempt(report.attempt);
+  header.add_clients(NameOf(report.client));
+  header.set_base_sha256("base");
+  header.set_encoding(v1::FLOAT64);
+  header.set_weight(1);
+  header.set_payload_size(sizeof(Point));
+  header.set_payload_hash(Xxh3(BytesOf(report.displacement)));
+  return header;
 }
 
-Model Step(const Model& base, const Tally& tally) {
+Point Step(const Point& base, const Tally& tally) {
   const Vector<double> sum = tally.vector(0);
   const auto n = static_cast<double>(tally.weight());
   return {base[0] - sum[0] / n, base[1] - sum[1] / n};
@@ -84,14 +107,17 @@ Model Step(const Model& base, const Tally& tally) {
 // What survives a crash.
 struct Disk {
   uint64_t round = 0;
-  Model model{1.0, -1.0};
+  Point model{1.0, -1.0};
 };
 
 class History {
  public:
   History(uint64_t seed, Rules rules, bool faults)
-      : rng_(seed, 1, 0, Purpose::kBatchOrder), rules_(rules), faults_(faults) {
-    for (uint32_t c = 0; c < kClients; ++c) roster_.push_back({NameOf(c), 10, 0});
+      : rng_(seed, 1, 0, Purpose::kBatchOrder),
+        rules_(rules),
+        config_(rules.Config()),
+        faults_(faults) {
+    for (uint32_t c = 0; c < kClients; ++c) enrolled_.push_back({NameOf(c), 10, 0});
     // Some processes host two clients.
     for (uint32_t c = 0; c < kClients; ++c) {
       if (c > 0 && rng_.Below(3) == 0) {
@@ -123,7 +149,7 @@ class History {
     return failure.empty();
   }
 
-  const Model& model() const { return disk_.model; }
+  const Point& model() const { return disk_.model; }
   std::string failure;
 
  private:
@@ -192,8 +218,8 @@ class History {
   void CrashServer() {
     alive_ = false;
     ++server_life_;
-    coordinator_.reset();
-    tally_ = Tally();
+    round_.reset();
+    roster_.reset();
     After(Pause(), [this] { StartServer(); });
     for (size_t p = 0; p < processes_.size(); ++p) {
       if (processes_[p].session == 0) continue;  // on its way back already
@@ -202,10 +228,11 @@ class History {
     }
   }
 
-  // ---- the server, as server/engine.cc
+  // ---- the server: the steps of Engine::RunRounds
   void StartServer() {
     alive_ = true;
-    coordinator_.emplace(roster_);
+    roster_.emplace(enrolled_, now_);
+    round_.emplace();
     committed_ = disk_.round;
     attempt_ = 0;
     Tick(server_life_);
@@ -218,32 +245,37 @@ class History {
 
   void Advance() {
     if (committed_ >= kRounds) return;
-    if (!coordinator_->round_open()) {
+    if (!round_->open()) {
       OpenRound();
       return;
     }
-    for (const Assignment& work : coordinator_->Replace(now_)) Order(work);
-    const Coordinator::RoundState state = coordinator_->State(now_);
-    if (state == Coordinator::RoundState::kCollecting) return;
-    const std::vector<ClientIndex> accepted = coordinator_->CloseRound();
-    if (state == Coordinator::RoundState::kShort) return;  // tried again with a new cohort
-    Commit(accepted);
+    for (const Assignment& work : round_->Replace(now_)) Order(work);
+    const Round::State state = round_->StateAt(now_);
+    if (state == Round::State::kCollecting) return;
+    const Round::Result result = round_->Close();
+    if (state == Round::State::kShort) return;  // tried again with a new cohort
+    Commit(result);
   }
 
   void OpenRound() {
-    RoundSpec spec;
-    spec.round = committed_ + 1;
-    spec.attempt = ++attempt_;
-    spec.opened = now_;
-    spec.deadline = now_ + rules_.deadline;
-    spec.replace_after = rules_.replace_after;
-    const uint32_t asked = std::min(kClients, rules_.size + rules_.spare);
-    spec.cohort = SampleCohort(7, spec.round, spec.attempt, kClients, asked);
-    spec.reserves = DrawReserves(7, spec.round, spec.attempt, kClients, asked);
-    if (asked > rules_.size) spec.enough = rules_.size;
-    spec.minimum = rules_.minimum == 0 ? rules_.size : rules_.minimum;
-    tally_ = Tally(Shape(asked));
-    for (const Assignment& work : coordinator_->OpenRound(spec)) Order(work);
+    RoundPlan plan;
+    plan.record.set_round(committed_ + 1);
+    plan.record.set_kind(v1::TRAIN_ROUND);
+    plan.sample = rules_.size;
+    plan.task.set_groups(1);
+    Ask(kDisplacement, plan.task).set_largest(kMaxUpdate);
+    const absl::StatusOr<RoundSpec> spec = DrawRound(config_, *roster_, plan, ++attempt_, now_);
+    if (!spec.ok()) {
+      Broken(std::string(spec.status().message()));
+      return;
+    }
+    PlainAggregator::Spec sums;
+    sums.task = CompleteTask(config_, *roster_, plan, *spec);
+    sums.sums = TaskSums(sums.task, 2);
+    sums.base_sha256 = "base";
+    round_.emplace(*spec, &*roster_,
+                   std::make_unique<PlainAggregator>(sums, Tally(), nullptr, nullptr));
+    for (const Assignment& work : round_->Work()) Order(work);
   }
 
   void Order(const Assignment& work) {
@@ -252,9 +284,9 @@ class History {
       std::vector<uint32_t> clients;
       for (const uint32_t position : work.clients)
         clients.push_back(processes_[p].clients[position]);
-      const uint64_t round = coordinator_->spec().round;
-      const uint32_t attempt = coordinator_->spec().attempt;
-      const Model base = disk_.model;
+      const uint64_t round = round_->spec().round;
+      const uint32_t attempt = round_->spec().attempt;
+      const Point base = disk_.model;
       if (Bad(10)) {  // an order that is lost is a stream that broke
         Disconnect(p);
         After(Pause(), [this, p] { Connect(p); });
@@ -271,27 +303,38 @@ class History {
   }
 
   void Receive(const Report& report) {
-    if (!alive_ || !coordinator_->round_open()) return;
-    const std::vector<std::string> names = {NameOf(report.client)};
-    const uint64_t digest =
-        Xxh3({reinterpret_cast<const char*>(report.displacement.data()), sizeof(Model)});
-    const auto state = coordinator_->BeginReport(report.round, report.attempt, names, digest, now_);
-    if (!state.ok() || *state == Coordinator::ReportState::kReplay) return;
-    Fold(report, tally_);
-    coordinator_->EndReport(names, true);
+    if (!alive_ || !round_->open()) return;
+    const v1::ReportHeader header = HeaderOf(report);
+    const ReportKey key = {
+        report.round, report.attempt, {NameOf(report.client)}, Xxh3(header.SerializeAsString())};
+    if (!round_->aggregator().Admit(header).ok()) {
+      Broken("an honest report is not admitted");
+      return;
+    }
+    const auto admission = round_->BeginReport(key, now_);
+    if (!admission.ok() || admission->replay) return;
+    const absl::string_view bytes = BytesOf(report.displacement);
+    const absl::Status added = round_->aggregator().Add(
+        header, {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()},
+        admission->shares);
+    round_->EndReport(key, added.ok());
+    if (!added.ok()) Broken(std::string(added.message()));
   }
 
-  void Commit(const std::vector<ClientIndex>& accepted) {
+  void Commit(const Round::Result& result) {
+    const std::vector<ClientIndex>& accepted = result.accepted;
+    const Tally& tally = result.tally;
     // Independently: each accepted client's own update to the base, once.
-    Tally expected(tally_.shape());
+    Tally expected(tally.shape());
     for (const ClientIndex c : accepted) {
-      Fold({committed_ + 1, attempt_, c, LocalUpdate(disk_.model, committed_ + 1, c)}, expected);
+      const Point update = LocalUpdate(disk_.model, committed_ + 1, c);
+      ASSERT_TRUE(expected.Add<double>(0, 1, {}, {update.data(), 2}).ok());
     }
-    if (tally_.clients() != accepted.size()) {
+    if (tally.clients() != accepted.size() || result.reports != accepted.size()) {
       Broken("a report was counted that is not in the accepted set, or twice");
       return;
     }
-    if (tally_.flat() != expected.flat()) {
+    if (tally.flat() != expected.flat()) {
       Broken("the sum is not that of the accepted reports to this round's model");
       return;
     }
@@ -309,7 +352,7 @@ class History {
       CrashServer();
       return;
     }
-    disk_ = {committed_ + 1, Step(before.model, tally_)};
+    disk_ = {committed_ + 1, Step(before.model, tally)};
     if (Bad(10)) {  // or just after it, before anybody was told
       CrashServer();
       return;
@@ -326,26 +369,24 @@ class History {
       return;
     }
     std::vector<Enrolment> hosted;
-    for (const uint32_t c : processes_[p].clients) hosted.push_back(roster_[c]);
+    for (const uint32_t c : processes_[p].clients) hosted.push_back(enrolled_[c]);
     const SessionId session = next_session_++;
     const uint64_t instance = 1000 * (p + 1) + processes_[p].life;
-    if (!coordinator_->Join(session, instance, hosted).ok()) {
+    if (!roster_->Join(session, instance, hosted, now_).ok()) {
       After(Pause(), [this, p] { Connect(p); });
       return;
     }
     processes_[p].session = session;
-    if (coordinator_->round_open()) {
-      const Assignment work = coordinator_->WorkFor(session);
-      if (!work.clients.empty()) Order(work);
-    }
+    const Assignment work = round_->WorkFor(session);
+    if (!work.clients.empty()) Order(work);
   }
 
   void Disconnect(size_t p) {
-    if (processes_[p].session != 0 && alive_) coordinator_->Leave(processes_[p].session, now_);
+    if (processes_[p].session != 0 && alive_) roster_->Leave(processes_[p].session, now_);
     processes_[p].session = 0;
   }
 
-  void Work(size_t p, uint64_t round, uint32_t attempt, const Model& base,
+  void Work(size_t p, uint64_t round, uint32_t attempt, const Point& base,
             const std::vector<uint32_t>& clients) {
     for (const uint32_t c : clients) {
       Report& kept = processes_[p].kept[c];
@@ -370,8 +411,9 @@ class History {
 
   Rng rng_;
   const Rules rules_;
+  const v1::RunConfig config_;
   const bool faults_;
-  std::vector<Enrolment> roster_;
+  std::vector<Enrolment> enrolled_;
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
   absl::Time quiet_after_ = absl::InfinitePast();
   std::priority_queue<Event> events_;
@@ -382,8 +424,8 @@ class History {
 
   bool alive_ = false;
   uint64_t server_life_ = 0;
-  std::optional<Coordinator> coordinator_;
-  Tally tally_;
+  std::optional<Roster> roster_;
+  std::optional<Round> round_;
   uint64_t committed_ = 0;
   uint32_t attempt_ = 0;
   SessionId next_session_ = 1;
@@ -422,7 +464,7 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 }
 
 TEST(SimulatedFaults, NoHistoryBreaksAnInvariant) {
-  std::map<uint64_t, Model> calm;
+  std::map<uint64_t, Point> calm;
   for (uint64_t kind = 0; kind < 4; ++kind) {
     History history(kind, RulesOf(kind), false);
     ASSERT_TRUE(history.Run()) << history.failure;

@@ -189,7 +189,8 @@ function showClients() {
 function showEvents() {
   say('events-text', run.events.length ? '' : 'Nothing has happened yet.');
   fill('events', ['time:', 'what:', 'who', 'text'], run.events.slice(-kRowsShown).reverse().map((e) =>
-    [new Date(e.time * 1000).toISOString().slice(0, 19).replace('T', ' '), e.kind, e.subject, e.text]));
+    [new Date(e.time * 1000).toISOString().slice(0, 19).replace('T', ' '), e.trouble ? `${e.kind} !` : e.kind, e.subject,
+     e.text]));
 }
 
 function show() {

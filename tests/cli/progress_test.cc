@@ -103,7 +103,7 @@ TEST_F(ProgressViewTest, TroubleIsShownButNotEndlessly) {
   v1::Observation events;
   for (int i = 0; i < 100; ++i) {
     v1::Event* event = events.add_events();
-    event->set_kind(i % 2 == 0 ? "joined" : "refused");
+    event->set_kind(i % 2 == 0 ? v1::Event::JOINED : v1::Event::REFUSED);
     event->set_text("client a sent NaN");
   }
   view.Update(events, At(0));

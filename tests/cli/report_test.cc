@@ -147,7 +147,7 @@ TEST(ReportTest, NamesFromOthersAreEscaped) {
   run.state = v1::FAILED;
   run.names = {{kEvil, kEvil}};
   v1::Event& event = run.events.emplace_back();
-  event.set_kind("refused");
+  event.set_kind(v1::Event::REFUSED);
   event.set_subject(kEvil);
   event.set_text("bad \xff report");
   const std::string page = ReportPage(MakeReport(run), kEvil);

@@ -496,7 +496,7 @@ TEST_F(RefusalsTest, ARepeatOffenderIsQuarantinedForTheRun) {
   const auto news = f.engine().Observe(0, 0);
   ASSERT_TRUE(news.ok());
   for (const v1::Event& event : news->events()) {
-    recorded |= event.kind() == kQuarantined && event.subject() == "a" &&
+    recorded |= event.kind() == v1::Event::QUARANTINED && event.subject() == "a" &&
                 event.text().find("NaN") != std::string::npos;
   }
   EXPECT_TRUE(recorded);

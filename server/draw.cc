@@ -1,0 +1,78 @@
+#include "server/draw.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "common/sampler.h"
+#include "common/sums.h"
+#include "server/measures.h"
+
+namespace leeway {
+namespace {
+
+// All evaluators take part in an evaluation, in a group of their own. The round
+// does not need them: it counts without one that is gone at the deadline.
+void AddEvaluators(const Roster& roster, RoundSpec& spec) {
+  spec.groups.assign(spec.cohort.size(), kClientGroup);
+  for (uint32_t i = roster.population(); i < roster.clients().size(); ++i) {
+    spec.cohort.push_back(i);
+    spec.groups.push_back(kEvaluatorGroup);
+    ++spec.evaluators;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<RoundSpec> DrawRound(const v1::RunConfig& config, const Roster& roster,
+                                    const RoundPlan& plan, uint32_t attempt, absl::Time now) {
+  const v1::Cohort& rule = config.cohort();
+  const std::vector<ClientIndex>& eligible = roster.eligible();
+  if (eligible.empty()) return absl::FailedPreconditionError("all clients are quarantined");
+  const auto population = static_cast<uint32_t>(eligible.size());
+  const uint32_t wanted = plan.sample == 0 ? population : std::min(plan.sample, population);
+  const bool trains = plan.record.kind() == v1::TRAIN_ROUND;
+  const uint32_t asked = std::min(population, wanted + (trains ? rule.spare() : 0));
+  RoundSpec spec;
+  spec.round = plan.record.round();
+  spec.attempt = attempt;
+  spec.opened = now;
+  spec.deadline = now + absl::Seconds(rule.deadline_seconds());
+  spec.by_examples = plan.task.weighting() == v1::EXAMPLES;
+  spec.group_count = plan.task.groups();
+  if (asked > wanted) spec.enough = wanted;
+  spec.minimum = rule.minimum_reports() == 0 ? wanted : std::min(rule.minimum_reports(), wanted);
+  for (const uint32_t i : SampleCohort(config.seed(), spec.round, attempt, population, asked)) {
+    spec.cohort.push_back(eligible[i]);
+  }
+  if (rule.replace_after_seconds() > 0) {
+    spec.replace_after = absl::Seconds(rule.replace_after_seconds());
+    for (const uint32_t i : DrawReserves(config.seed(), spec.round, attempt, population, asked)) {
+      spec.reserves.push_back(eligible[i]);
+    }
+  }
+  if (spec.group_count > 1) {
+    spec.groups = DrawGroups(config.seed(), spec.round, attempt, asked, spec.group_count);
+  }
+  if (Asks(plan.task, kTestExamples)) AddEvaluators(roster, spec);
+  return spec;
+}
+
+v1::Task CompleteTask(const v1::RunConfig& config, const Roster& roster, const RoundPlan& plan,
+                      const RoundSpec& spec) {
+  uint64_t weight = 0;
+  if (spec.by_examples) {  // one who steps in may weigh more than the one who is gone
+    for (const ClientIndex c : spec.cohort) weight += roster.clients()[c].examples;
+    for (const ClientIndex c : spec.reserves) weight += roster.clients()[c].examples;
+  } else {
+    weight = spec.cohort.size();
+  }
+  v1::Task task = plan.task;
+  SetUnits(weight, task);
+  if (Asks(task, kDisplacement)) {
+    task.set_max_norm(config.limits().max_norm());
+    task.set_clip(config.limits().norm_policy() == v1::CLIP);
+  }
+  return task;
+}
+
+}  // namespace leeway

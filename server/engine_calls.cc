@@ -1,0 +1,225 @@
+// The parts of Engine that the service's threads call: membership, reports, observers.
+// The round loop is in engine.cc.
+#include <google/protobuf/util/message_differencer.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/digest.h"
+#include "common/reason.h"
+#include "common/status.h"
+#include "common/utf8.h"
+#include "common/wire.h"
+#include "server/engine.h"
+#include "server/steady_time.h"
+
+namespace leeway {
+namespace {
+
+// Of what a client says about its failure.
+constexpr size_t kMostReasonBytes = 1024;
+
+std::vector<Enrolment> EnrolmentsIn(const v1::JoinRequest& request) {
+  std::vector<Enrolment> clients;
+  clients.reserve(static_cast<size_t>(request.clients_size()));
+  for (const v1::HostedClient& c : request.clients()) {
+    // An evaluator has no training examples, as CheckJoin makes sure.
+    clients.push_back({c.id(), c.examples(), c.test_examples()});
+  }
+  return clients;
+}
+
+ReportKey KeyOf(const v1::ReportHeader& header) {
+  return {header.round(),
+          header.attempt(),
+          {header.clients().begin(), header.clients().end()},
+          Xxh3(header.SerializeAsString())};
+}
+
+}  // namespace
+
+absl::Status Engine::CheckData(const v1::JoinRequest& request) {
+  LEEWAY_ASSIGN_OR_RETURN(ModelLayout layout, LayoutOf(options_.config.model(), request.schema()));
+  if (!data_) {
+    data_ = Data{request.schema(), std::move(layout)};
+    return absl::OkStatus();
+  }
+  if (google::protobuf::util::MessageDifferencer::Equals(data_->schema, request.schema())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("data of '", request.clients(0).id(), "' has the shape {",
+                   request.schema().ShortDebugString(), "}, the run's clients have {",
+                   data_->schema.ShortDebugString(), "}; prepare all clients' data alike"));
+}
+
+absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
+                                       std::shared_ptr<OrderSink> sink) {
+  LEEWAY_RETURN_IF_ERROR(CheckJoin(request));
+  const SessionId session = sessions_.NewId();
+  {
+    MutexLock lock(&mu_);
+    if (stopping_) return absl::UnavailableError("the run is over or the server is stopping");
+    if (sessions_.AnswerLate(request, *sink)) return session;
+    LEEWAY_RETURN_IF_ERROR(CheckData(request));
+    LEEWAY_RETURN_IF_ERROR(
+        roster_.Join(session, request.instance(), EnrolmentsIn(request), SteadyNow()));
+    v1::Order welcome;
+    welcome.set_run_id(journal_->run_id());
+    welcome.set_committed_round(journal_->committed());
+    *welcome.mutable_welcome()->mutable_model() = options_.config.model();
+    welcome.mutable_welcome()->set_seed(options_.config.seed());
+    welcome.mutable_welcome()->set_protocol_version(*ChooseProtocol(request));
+    sessions_.Add(session, std::move(sink), welcome);
+    journal_->AddPresence(
+        v1::Event::JOINED, request.host(),
+        absl::StrCat(request.clients_size(), " client(s), first '", request.clients(0).id(), "'"));
+    sessions_.SendOrders({round_->WorkFor(session)});
+    progress_.set_joined(roster_.joined());
+    changed_.SignalAll();
+  }
+  sessions_.WakeResting();  // a stream of an earlier session may be needed again
+  observers_.Notify();
+  return session;
+}
+
+void Engine::Leave(SessionId session) {
+  {
+    MutexLock lock(&mu_);
+    if (!sessions_.Remove(session)) return;
+    roster_.Leave(session, SteadyNow());
+    progress_.set_joined(roster_.joined());
+    // While clients gather, the first says what data look like; it may have been wrong.
+    if (sessions_.empty() && roster_.clients().empty()) data_.reset();
+    const bool over = progress_.state() == v1::DONE || progress_.state() == v1::FAILED;
+    if (!stopping_ && !over) {
+      journal_->AddPresence(v1::Event::LEFT, absl::StrCat("session ", session), "its stream ended");
+    }
+    changed_.SignalAll();
+  }
+  observers_.Notify();
+}
+
+size_t Engine::roster_size() const {
+  MutexLock lock(&mu_);
+  return roster_.clients().size();
+}
+
+absl::Status Engine::CheckHeader(const v1::ReportHeader& header) const {
+  if (header.run_id() != journal_->run_id()) {
+    return WithReason(absl::NotFoundError(absl::StrCat("run_id '", header.run_id(),
+                                                       "' is unknown here; this server's run is ",
+                                                       journal_->run_id())),
+                      "unknown_run");
+  }
+  LEEWAY_RETURN_IF_ERROR(round_->CheckOpen(header.round(), header.attempt()));
+  return round_->aggregator().Admit(header);
+}
+
+absl::Status Engine::Admit(const v1::ReportHeader& header) const {
+  const ReportKey key = KeyOf(header);
+  MutexLock lock(&mu_);
+  LEEWAY_RETURN_IF_ERROR(CheckHeader(header));
+  if (key.clients.empty()) return absl::OkStatus();  // failures only
+  return round_->CheckReport(key, SteadyNow()).status();
+}
+
+absl::StatusOr<v1::Receipt> Engine::Submit(const v1::ReportHeader& header,
+                                           absl::Span<const std::byte> payload) {
+  const ReportKey key = KeyOf(header);
+  v1::Receipt receipt;
+  receipt.set_round(header.round());
+  Round::Admission admission;
+  Aggregator* aggregator = nullptr;
+  {
+    MutexLock lock(&mu_);
+    LEEWAY_RETURN_IF_ERROR(CheckHeader(header));
+    if (!key.clients.empty()) {
+      LEEWAY_ASSIGN_OR_RETURN(admission, round_->BeginReport(key, SteadyNow()));
+      aggregator = &round_->aggregator();
+    }
+  }
+  receipt.set_replay(admission.replay);
+  if (admission.replay) return receipt;
+  // Without the lock. The round stays open until EndReport.
+  absl::Status added;
+  if (aggregator != nullptr) added = aggregator->Add(header, payload, admission.shares);
+  {
+    MutexLock lock(&mu_);
+    EndReport(header, key, added);
+  }
+  observers_.NotifyNowAndThen();
+  LEEWAY_RETURN_IF_ERROR(added);
+  return receipt;
+}
+
+void Engine::EndReport(const v1::ReportHeader& header, const ReportKey& key,
+                       const absl::Status& added) {
+  if (!key.clients.empty()) round_->EndReport(key, added.ok());
+  for (const v1::ClientFailure& failure : header.failures()) {
+    FailClient(failure.client(), failure.message());
+    if (options_.meter) options_.meter->Refused("client_failed");
+  }
+  // Sending again may fix a transfer error, but not a bad value.
+  if (!added.ok() && !absl::IsDataLoss(added)) {
+    for (const std::string& client : key.clients) {
+      FailClient(client, added.message());
+      CountRefused(client, added.message());
+    }
+  }
+  if (round_->StateAt(SteadyNow()) != Round::State::kCollecting) changed_.SignalAll();
+}
+
+void Engine::FailClient(const std::string& client, absl::string_view why) {
+  if (!round_->Fail(client)) return;
+  // A client may have written it.
+  journal_->AddEvent(v1::Event::REFUSED, client, OneLine(why, kMostReasonBytes));
+  changed_.SignalAll();
+}
+
+void Engine::CountRefused(const std::string& client, absl::string_view why) {
+  const uint32_t refused = roster_.CountRefused(client);
+  if (refused < options_.config.limits().quarantine_after()) return;
+  if (!roster_.Quarantine(client)) return;
+  journal_->AddEvent(v1::Event::QUARANTINED, client,
+                     absl::StrCat(refused, " refused reports: out of the run. The last: ", why));
+}
+
+bool Engine::Rest(const v1::ReportHeader& header, std::shared_ptr<RestingStream> stream) {
+  // Under the lock: the next round's orders, which wake the stream, come after this.
+  MutexLock lock(&mu_);
+  if (stopping_ || header.clients().empty()) return false;
+  if (!round_->IsIdle(header.round(), header.attempt(), header.clients(0))) return false;
+  return sessions_.Rest(std::move(stream));
+}
+
+v1::Progress Engine::progress() const {
+  MutexLock lock(&mu_);
+  v1::Progress now = progress_;
+  if (round_->open()) now.set_reports(round_->reports());
+  return now;
+}
+
+absl::StatusOr<v1::Observation> Engine::Observe(uint64_t after_round, uint64_t after_event) const {
+  // First where the run stands, so that it is never ahead of what is told of it.
+  v1::Progress now = progress();
+  LEEWAY_ASSIGN_OR_RETURN(Observers::Piece piece, observers_.NewsAfter(after_round, after_event));
+  if (piece.last) *piece.news.mutable_progress() = std::move(now);
+  return std::move(piece.news);
+}
+
+std::vector<ClientPresence> Engine::Clients(size_t most) const {
+  MutexLock lock(&mu_);
+  std::vector<ClientPresence> clients;
+  const std::vector<Enrolment>& roster = roster_.clients();
+  for (size_t i = 0; i < std::min(roster.size(), most); ++i) {
+    clients.push_back(
+        {roster[i].id, roster[i].examples, roster_.connected(static_cast<ClientIndex>(i))});
+  }
+  if (!roster.empty()) return clients;
+  for (Enrolment& one : roster_.gathered()) {
+    if (clients.size() == most) break;
+    clients.push_back({std::move(one.id), one.examples, true});
+  }
+  return clients;
+}
+
+}  // namespace leeway
