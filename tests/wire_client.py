@@ -56,9 +56,9 @@ class Client:
         v = len(self.y) if task.weighting == run_pb.EXAMPLES else 1
         if task.rule.batch_size or task.encoding != run_pb.EXACT:
             raise ValueError("batch_size, encoding: this client knows 0 and EXACT only; set them to these")
-        models = [w]
+        moves = [np.zeros_like(w)]  # after 0, 1, 2, ... local steps
         for _ in range(task.rule.steps or task.rule.epochs):
-            models.append(models[-1] - task.rule.step_size * self.gradient(models[-1], l2))
+            moves.append(moves[-1] + task.rule.step_size * self.gradient(w - moves[-1], l2))
         gradient = self.gradient(w, l2)
         loss = np.mean((self.x @ w - self.y) ** 2) / 2 + l2 / 2 * (w @ w)
         tests = len(self.test_y)
@@ -68,7 +68,7 @@ class Client:
         square = lambda x: x @ x
 
         def displacement(s):
-            moved = w - models[s.steps or -1]
+            moved = moves[s.steps or -1]
             norm = np.linalg.norm(moved)
             scale = task.max_norm / norm if 0 < task.max_norm < norm else 1
             if scale < 1 and not task.clip:
@@ -76,8 +76,8 @@ class Client:
             return moved * scale
 
         def drift(s):
-            h = s.steps or len(models) - 1
-            return gradient - (w - models[h]) / (task.rule.step_size * h)
+            h = s.steps or len(moves) - 1
+            return gradient - moves[h] / (task.rule.step_size * h)
 
         known = {
             "displacement": displacement, "displacement_squared": lambda s: square(displacement(s)),
