@@ -111,7 +111,7 @@ class VectorsTest(unittest.TestCase):
                 self.check_decoded(case, np.frombuffer(payload, "<i8").reshape(case["groups"], -1))
 
     def check_decoded(self, case, groups):
-        """The sums that a reader finds in a tally, against those of its clients' values."""
+        """A reader's sums are those of the file, and near those of the clients' values."""
         for group, row in enumerate(groups.tolist()):
             members = [a for a in answers_of(case) if a[2] == group]
             self.assertEqual(row[:2], [len(members), sum(v for v, _, _ in members)])
@@ -122,18 +122,15 @@ class VectorsTest(unittest.TestCase):
                         continue
                     size = 8 if numbers else np.size(case["clients"][0]["values"][i])
                     read, at = row[at:at + size], at + size
-                    exact = [Fraction(v) * Fraction(x) for v, values, _ in members for x in values[i]]
-                    if numbers:
-                        found = [sum(Fraction(limb) * Fraction(2)**(32 * k - 128)
-                                     for k, limb in enumerate(read))]
-                        unit = Fraction(2)**-128
-                    else:
-                        unit = Fraction(asked["unit"])
-                        found = [x * unit for x in read]
+                    unit = Fraction(2) ** -128 if numbers else Fraction(asked["unit"])
+                    found = ([sum(limb << 32 * k for k, limb in enumerate(read)) * unit] if numbers
+                             else [x * unit for x in read])
+                    self.assertEqual([float(x) for x in found],
+                                     np.ravel(case["totals"][group][asked["name"]]).tolist())
                     for j, value in enumerate(found):
-                        terms = exact[j::len(found)]
+                        terms = [v * Fraction(values[i][j]) for v, values, _ in members]
                         # One rounding of a product to 53 bits and one to the unit, for each client.
-                        bound = sum(unit + abs(t) * Fraction(2)**-53 for t in terms)
+                        bound = sum(unit + abs(t) * Fraction(2) ** -53 for t in terms)
                         self.assertLessEqual(abs(value - sum(terms)), bound)
             self.assertEqual(at, len(row))
 

@@ -216,9 +216,8 @@ cohort { attempts: 1 }
 phases { train { rounds: 1 local { step_size: 0.25 epochs: 1 batch_size: 1 } } }
 """)
         server, address = self.start_server(config, 2)
-        client = self.wire_client(address, *(self.path("data", name) for name in CLIENTS[:2]))
+        self.wire_client(address, *(self.path("data", name) for name in CLIENTS[:2]))
         self.assertNotEqual(server.wait(TIMEOUT), 0)
-        self.assertNotEqual(client.wait(TIMEOUT), 0)
         for name in CLIENTS[:2]:
             self.assertIn(f"refused {name}: batch_size, encoding: this client knows 0 and EXACT only",
                           self.log("server.log"))

@@ -103,6 +103,24 @@ def integers_of(sums, client):
     return out
 
 
+def totals(sums, like, row):
+    """What a reader finds in the integers of a group: each sum, rounded to a float64."""
+    numbers, vectors = row[2:], row[2:]
+    for asked in sums:
+        vectors = vectors[8:] if asked["shape"] == "NUMBER" else vectors
+    out = {}
+    for asked, value in zip(sums, like["values"]):
+        if asked["shape"] == "NUMBER":
+            limbs_of, numbers = numbers[:8], numbers[8:]
+            out[asked["name"]] = float(sum(limb * Fraction(2)**(32 * k - 128)
+                                           for k, limb in enumerate(limbs_of)))
+        else:
+            size = sum(map(len, value)) if asked["shape"] == "MATRIX" else len(value)
+            out[asked["name"]] = [float(x * Fraction(asked["unit"])) for x in vectors[:size]]
+            vectors = vectors[size:]
+    return out
+
+
 def tally_case(name, sums, clients, groups=1):
     """A client's `values` follow the sums; a matrix is a list of columns."""
     rows = [[0] * len(integers_of(sums, clients[0])) for _ in range(groups)]
@@ -111,6 +129,7 @@ def tally_case(name, sums, clients, groups=1):
         rows[client["group"]] = [a + b for a, b in zip(row, integers_of(sums, client))]
     integers = [x for row in rows for x in row]
     return {"name": name, "groups": groups, "sums": sums, "clients": clients, "integers": integers,
+            "totals": [totals(sums, clients[0], row) for row in rows],
             **hashed(struct.pack(f"<{len(integers)}q", *integers))}
 
 
@@ -132,7 +151,7 @@ def tally_cases():
                    [number("loss"), number("weight"), vector("gradient", 2.0**-20, 2.0**20)],
                    [client(3, [1e20, 3.0, [1.5, -2.25]], 1),
                     client(4, [-1.0, 4.0, [-1000000.0, 2.0**-21]], 0),
-                    client(7, [2.0**-90 + 2.0**-120, 7.0, [0.7, 0.0]], 1)], 2),
+                    client(7, [-(2.0**-90) - 2.0**-120, 7.0, [0.7, 0.0]], 1)], 2),
         tally_case("a group that nobody is in",
                    [number("test_loss"), vector("displacement", 2.0**-40, 256.0)],
                    [client(1, [2.0**32, [1.0, -1.0]], 2)], 3),
