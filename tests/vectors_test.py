@@ -80,6 +80,11 @@ class VectorsTest(unittest.TestCase):
                 with open(os.path.join(made, name)) as a, open(os.path.join(FOLDER, name)) as b:
                     self.assertEqual(a.read(), b.read(), f"{name}: run tests/vectors/make.py")
 
+    def test_the_client_stays_small(self):
+        """It shows that the page suffices and the format is simple."""
+        with open(wire_client.__file__) as f:
+            self.assertLessEqual(len(f.readlines()), 200)
+
     def test_hashes(self):
         for case in load("hashes"):
             self.assert_hash(case, bytes.fromhex(case["payload"]))

@@ -17,13 +17,15 @@ import numpy as np
 import xxhash
 
 MIB = 1 << 20
-NOT_SENT = {"loss_squared", "weight", "weighted_loss", "weighted_loss_squared", "gradient_squared",
-            "drift_squared", "weighted_drift_squared", "displacement_squared"}
+# Numbers that follow from another of the report, which leaves them out.
+SOURCES = {"weight": "", "loss_squared": "loss", "weighted_loss": "loss", "weighted_loss_squared": "loss",
+           "drift_squared": "drift", "weighted_drift_squared": "drift", "gradient_squared": "gradient",
+           "displacement_squared": "displacement"}
 
 with tempfile.TemporaryDirectory() as generated:
-    subprocess.run(["protoc", "-I", os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."),
-                    "--python_out", generated, *(f"proto/{name}.proto" for name in
-                                                 ("run", "record", "federation"))], check=True)
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    protos = [f"proto/{name}.proto" for name in ("run", "record", "federation")]
+    subprocess.run(["protoc", "-I", root, "--python_out", generated, *protos], check=True)
     sys.path.insert(0, generated)
     from proto import federation_pb2 as pb, run_pb2 as run_pb
 
@@ -33,9 +35,16 @@ def read_model(file):
     begin = 8 + int.from_bytes(file[:8], "little")
     tensors = [t for name, t in json.loads(file[8:begin]).items() if name != "__metadata__"]
     tensors.sort(key=lambda t: t["data_offsets"])
-    types = {"F64": "<f8", "F32": "<f4"}
-    return np.concatenate([np.frombuffer(file[begin + t["data_offsets"][0]:begin + t["data_offsets"][1]],
-                                         types[t["dtype"]]).astype(float) for t in tensors])
+    return np.frombuffer(file[begin:begin + tensors[-1]["data_offsets"][1]], "<f8")
+
+
+def squared_norm(x):
+    """With the page's order of additions."""
+    lanes = np.zeros(8)
+    for row in np.pad(x * x, (0, -len(x) % 8)).reshape(-1, 8):
+        lanes += row
+    a, b, c, d = lanes[:4] + lanes[4:]
+    return (a + c) + (b + d)
 
 
 class Client:
@@ -55,40 +64,30 @@ class Client:
         """Its weight, and its values in the order of the task's sums."""
         v = len(self.y) if task.weighting == run_pb.EXAMPLES else 1
         if task.rule.batch_size or task.encoding != run_pb.EXACT:
-            raise ValueError("batch_size, encoding: this client knows 0 and EXACT only; set them to these")
-        moves = [np.zeros_like(w)]  # after 0, 1, 2, ... local steps
+            raise ValueError("batch_size, encoding: this client knows 0 and EXACT only")
+        eta, moves = task.rule.step_size, [np.zeros_like(w)]  # displacements after 0, 1, ... steps
         for _ in range(task.rule.steps or task.rule.epochs):
-            moves.append(moves[-1] + task.rule.step_size * self.gradient(w - moves[-1], l2))
+            moves.append(moves[-1] + eta * self.gradient(w - moves[-1], l2))
         gradient = self.gradient(w, l2)
         loss = np.mean((self.x @ w - self.y) ** 2) / 2 + l2 / 2 * (w @ w)
-        tests = len(self.test_y)
-        test_loss = np.sum((self.test_x @ w - self.test_y) ** 2) / 2
+        tests, test_loss = len(self.test_y), np.sum((self.test_x @ w - self.test_y) ** 2) / 2
         hessian = lambda: self.x.T @ self.x / len(self.y) + l2 * np.eye(len(w))
+        steps = lambda s: s.steps or len(moves) - 1
         reference = lambda: np.frombuffer(task.reference_hessian, "<f8").reshape(len(w), -1).T
-        square = lambda x: x @ x
 
         def displacement(s):
-            moved = moves[s.steps or -1]
+            moved = moves[steps(s)]
             norm = np.linalg.norm(moved)
             scale = task.max_norm / norm if 0 < task.max_norm < norm else 1
             if scale < 1 and not task.clip:
-                raise ValueError(f"displacement: norm {norm} is above {task.max_norm}; step less")
+                raise ValueError(f"displacement: its norm is {norm}, the limit {task.max_norm}; step less")
             return moved * scale
 
-        def drift(s):
-            h = s.steps or len(moves) - 1
-            return gradient - moves[h] / (task.rule.step_size * h)
-
         known = {
-            "displacement": displacement, "displacement_squared": lambda s: square(displacement(s)),
-            "drift": drift, "drift_squared": lambda s: square(drift(s)),
-            "weighted_drift_squared": lambda s: v * square(drift(s)),
-            "gradient": lambda s: gradient, "gradient_squared": lambda s: square(gradient),
-            "hessian": lambda s: hessian(),
-            "loss": lambda s: loss, "loss_squared": lambda s: loss**2, "weight": lambda s: float(v),
-            "weighted_loss": lambda s: v * loss, "weighted_loss_squared": lambda s: v * loss**2,
-            "test_examples": lambda s: float(tests), "test_loss": lambda s: test_loss,
-            "test_correct": lambda s: 0.0,
+            "displacement": displacement,
+            "drift": lambda s: (eta * gradient - moves[steps(s)] / steps(s)) / eta,
+            "gradient": lambda s: gradient, "hessian": lambda s: hessian(), "loss": lambda s: loss, "": lambda s: 1.0,
+            "test_examples": lambda s: tests, "test_loss": lambda s: test_loss, "test_correct": lambda s: 0,
             "smoothness_above": lambda s: np.linalg.eigvalsh(hessian())[-1] > s.threshold,
             "convexity_above": lambda s: np.linalg.eigvalsh(hessian())[0] > s.threshold,
             "hessian_distance_above": lambda s: np.linalg.norm(hessian() - reference(), 2) > s.threshold,
@@ -97,9 +96,12 @@ class Client:
         }
         values = []
         for s in task.sums:
-            if s.name not in known:
+            source = SOURCES.get(s.name, s.name)
+            if source not in known:
                 raise ValueError(f"sum '{s.name}' is not one that this client knows; leave it out")
-            x = np.ravel(known[s.name](s), "F").astype(float)  # a matrix by columns
+            x = np.ravel(known[source](s), "F").astype(float)  # a matrix by columns
+            x = np.array([squared_norm(x)]) if s.name.endswith("_squared") else x
+            x = v * x if s.name.startswith("weight") else x
             low = s.smallest if s.shape == pb.NUMBER else -s.largest
             if not np.all((low <= x) & (x <= s.largest)):  # NaN neither
                 raise ValueError(f"{s.name} {x} is not between {low} and {s.largest}; raise max_update")
@@ -139,6 +141,7 @@ def report(order, failures, payload=b"", **fields):
 def reports(order, w, l2, clients, alone):
     """All reports that answer an order."""
     done, failures, sums = [], [], order.task.sums
+    asked = {(s.name, s.steps) for s in sums} | {("", s.steps) for s in sums}
     for index, group in zip(order.clients, order.groups or [0] * len(order.clients)):
         client = clients[index]
         try:
@@ -150,7 +153,8 @@ def reports(order, w, l2, clients, alone):
         return [report(order, failures, payload, clients=[d[0] for d in done], encoding=pb.TALLY)]
     out = [report(order, failures)] if failures else []
     for name, v, values, group in done:
-        numbers = [x[0] for s, x in zip(sums, values) if s.shape == pb.NUMBER and s.name not in NOT_SENT]
+        numbers = [x[0] for s, x in zip(sums, values)
+                   if s.shape == pb.NUMBER and (SOURCES.get(s.name), s.steps) not in asked]
         payload = b"".join(x.astype("<f8").tobytes() for s, x in zip(sums, values) if s.shape != pb.NUMBER)
         out.append(report(order, [], payload, clients=[name], encoding=pb.FLOAT64, numbers=numbers,
                           weight=v, group=group))
@@ -166,10 +170,11 @@ def main():
     given = parser.parse_args()
     clients = [Client(folder) for folder in given.folders]
     channel = grpc.insecure_channel(given.server, [("grpc.max_receive_message_length", 16 * MIB)])
-    path = "/leeway.v1.Federation/"
-    join = channel.unary_stream(path + "Join", pb.JoinRequest.SerializeToString, pb.Order.FromString)
-    fetch = channel.unary_stream(path + "Fetch", pb.FetchRequest.SerializeToString, pb.Chunk.FromString)
-    submit = channel.stream_stream(path + "Submit", pb.Part.SerializeToString, pb.Receipt.FromString)
+    method = lambda kind, name, sent, received: getattr(channel, kind)(
+        "/leeway.v1.Federation/" + name, sent.SerializeToString, received.FromString)
+    join = method("unary_stream", "Join", pb.JoinRequest, pb.Order)
+    fetch = method("unary_stream", "Fetch", pb.FetchRequest, pb.Chunk)
+    submit = method("stream_stream", "Submit", pb.Part, pb.Receipt)
     request = pb.JoinRequest(
         oldest_version=given.versions[0], newest_version=given.versions[1], host="wire_client.py",
         instance=int.from_bytes(os.urandom(8), "little"), schema={"feature_shape": clients[0].x.shape[1:]},
@@ -177,21 +182,15 @@ def main():
     for order in join(request, wait_for_ready=True):
         if order.HasField("welcome"):
             l2 = order.welcome.model.linear_regression.l2
-        if order.finished:
-            return
-        if order.round == 0:
-            continue
-        file = order.model.inline or b"".join(
-            c.data for c in fetch(pb.FetchRequest(sha256=order.model.sha256)))
-        if hashlib.sha256(file).hexdigest() != order.model.sha256:
-            sys.exit(f"model {order.model.sha256} came with other bytes")
+        if order.finished or order.round == 0:
+            continue  # the first and the last
+        sha256 = order.model.sha256
+        file = order.model.inline or b"".join(c.data for c in fetch(pb.FetchRequest(sha256=sha256)))
+        assert hashlib.sha256(file).hexdigest() == sha256, "the model came with other bytes"
         for parts in reports(order, read_model(file), l2, clients, given.alone):
-            try:
-                list(submit(iter(parts)))
-            except grpc.RpcError as error:
-                if error.code() != grpc.StatusCode.FAILED_PRECONDITION:  # the round is over
-                    raise
-    sys.exit("the server closed the session before the run was over")
+            list(submit(iter(parts)))
+    if not order.finished:
+        sys.exit("the server closed the session before the run was over")
 
 
 if __name__ == "__main__":
