@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/curvature.h"
+#include "client/local_algorithm.h"
 #include "common/status.h"
 
 namespace leeway {
@@ -119,6 +120,7 @@ class Trajectory {
         plan_(plan),
         step_size_(static_cast<T>(task_.rule().step_size())),
         start_(start),
+        algorithm_(MakeLocalAlgorithm<T>(task_.rule())),
         first_{plan.full_batch, Batches(plan, objective.examples(), rng), {}} {
     if (!task.repeats || plan.full_batch) return;
     others_.reserve(task_.repeats());
@@ -212,6 +214,8 @@ class Trajectory {
     } else {
       objective_.Evaluate(local_, path.batches.Next(), gradient_);
     }
+    // Before the first step all algorithms stand where gradient descent does.
+    if (algorithm_) algorithm_->Correct(path.u, gradient_);
     // Some at a time, which are then looked at while they are in the cache: large models are not.
     constexpr Eigen::Index kSome = 2048;
     bool finite = true;
@@ -288,6 +292,7 @@ class Trajectory {
   // A copy in Eigen's own, aligned storage: where vector instructions start,
   // and with it rounding, does not depend on the caller.
   const Vector<T> start_;
+  const std::unique_ptr<LocalAlgorithm<T>> algorithm_;  // null: gradient descent
   Path first_;                // the one whose displacement and drift are reported
   std::vector<Path> others_;  // with repeats: gradient descent, then repeats - 1 more
 

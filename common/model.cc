@@ -76,9 +76,14 @@ class BlockHash {
 
 }  // namespace
 
+Account& ModelsHeld() {
+  static auto* const account = new Account;  // a model may outlive what is static
+  return *account;
+}
+
 ModelPtr MakeModel(const ModelLayout& layout, const Parameters& parameters) {
   const std::string file = EncodeModel(layout.tensors, parameters);
-  return std::make_shared<Model>(Model{Sha256Hex(file), Buffer(file)});
+  return std::make_shared<Model>(Model{Sha256Hex(file), Buffer(file, &ModelsHeld())});
 }
 
 ModelPtr MakeModel(const ModelLayout& layout, const Vector<double>& values) {
@@ -88,7 +93,7 @@ ModelPtr MakeModel(const ModelLayout& layout, const Vector<double>& values) {
 
 absl::StatusOr<ModelPtr> ParseModel(const ModelLayout& layout, absl::string_view file) {
   LEEWAY_RETURN_IF_ERROR(DecodeModel(file, layout.tensors, "model").status());
-  return std::make_shared<Model>(Model{Sha256Hex(file), Buffer(file)});
+  return std::make_shared<Model>(Model{Sha256Hex(file), Buffer(file, &ModelsHeld())});
 }
 
 ModelPtr ChangeModel(const ModelLayout& layout, const Model& model, Workers* workers,

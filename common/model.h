@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/account.h"
 #include "common/buffer.h"
 #include "common/model_layout.h"
 #include "common/vectors.h"
@@ -17,9 +18,13 @@
 
 namespace leeway {
 
+// The models that this process holds: the open round's, the next, those that are not written
+// yet or still on their way to somebody.
+Account& ModelsHeld();
+
 struct Model {
-  std::string sha256;  // of file
-  Buffer file;         // safetensors
+  std::string sha256;                   // of file
+  Buffer file = Buffer(&ModelsHeld());  // safetensors
 };
 using ModelPtr = std::shared_ptr<const Model>;
 

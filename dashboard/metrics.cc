@@ -72,8 +72,14 @@ class PrometheusMetrics : public Metrics {
     }
   }
 
-  std::string Text(const v1::Progress& progress) override {
+  std::string Text(const v1::Progress& progress, const Holdings& reports,
+                   const Account& models) override {
     resident_.Set(ResidentBytes());
+    streams_.Set(static_cast<double>(reports.streams.now().blocks));
+    waiting_.Set(static_cast<double>(reports.waiting.now().blocks));
+    ShowHeld("staging", reports.staging);
+    ShowHeld("small_reports", reports.small_reports);
+    ShowHeld("models", models);
     joined_.Set(progress.joined());
     expected_.Set(progress.expected());
     for (const v1::RunState state : {v1::GATHERING, v1::RUNNING, v1::DONE, v1::FAILED}) {
@@ -87,6 +93,14 @@ class PrometheusMetrics : public Metrics {
   }
 
  private:
+  void ShowHeld(const char* what, const Account& account) {
+    const Account::Sum now = account.now();
+    const Account::Sum most = account.most();
+    held_blocks_.Add({{"what", what}}).Set(static_cast<double>(now.blocks));
+    held_bytes_.Add({{"what", what}}).Set(static_cast<double>(now.bytes));
+    most_blocks_.Add({{"what", what}}).Set(static_cast<double>(most.blocks));
+    most_bytes_.Add({{"what", what}}).Set(static_cast<double>(most.bytes));
+  }
   Family<Counter>& Count(const char* name, const char* help) {
     return prometheus::BuildCounter().Name(name).Help(help).Register(registry_);
   }
@@ -124,6 +138,13 @@ class PrometheusMetrics : public Metrics {
   Gauge& joined_ = Measure("leeway_clients_joined", "Clients connected now.").Add({});
   Gauge& expected_ = Measure("leeway_clients_expected", "Clients of the run.").Add({});
   Gauge& round_ = Measure("leeway_round", "The open round, or the last.").Add({});
+  Gauge& streams_ = Measure("leeway_upload_streams", "Streams on which reports come.").Add({});
+  Gauge& waiting_ =
+      Measure("leeway_uploads_waiting", "Large reports that wait for a staging buffer.").Add({});
+  Family<Gauge>& held_blocks_ = Measure("leeway_held_blocks", "Blocks of memory held, by purpose.");
+  Family<Gauge>& held_bytes_ = Measure("leeway_held_bytes", "Their bytes.");
+  Family<Gauge>& most_blocks_ = Measure("leeway_held_most_blocks", "Most blocks held at a time.");
+  Family<Gauge>& most_bytes_ = Measure("leeway_held_most_bytes", "Most bytes held at a time.");
   Gauge& resident_ =
       Measure("leeway_resident_bytes", "Resident memory of the server process.").Add({});
 };

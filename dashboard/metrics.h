@@ -6,6 +6,7 @@
 #include <string>
 
 #include "proto/federation.pb.h"
+#include "records/holdings.h"
 #include "records/meter.h"
 
 namespace leeway {
@@ -13,8 +14,9 @@ namespace leeway {
 class Metrics : public Meter {
  public:
   static std::unique_ptr<Metrics> Make();
-  // The text of /metrics, with where the run stands now.
-  virtual std::string Text(const v1::Progress& progress) = 0;
+  // The text of /metrics, with where the run stands now and what it holds.
+  virtual std::string Text(const v1::Progress& progress, const Holdings& reports,
+                           const Account& models) = 0;
 };
 
 }  // namespace leeway

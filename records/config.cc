@@ -10,6 +10,7 @@
 #include <regex>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -154,6 +155,28 @@ absl::Status CheckProbesAt(absl::string_view field, const v1::Train& train, cons
   return CheckProbe(probe, train.probe(), seen);
 }
 
+// The numbers of an optimizer's message and of those in it: not negative, and those that
+// are decays, named beta, below 1.
+absl::Status CheckNumbers(const std::string& field, const google::protobuf::Message& message) {
+  const google::protobuf::Descriptor& type = *message.GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* one = type.field(i);
+    const google::protobuf::Reflection& values = *message.GetReflection();
+    if (one->message_type() != nullptr && values.HasField(message, one)) {
+      LEEWAY_RETURN_IF_ERROR(
+          CheckNumbers(absl::StrCat(field, ".", one->name()), values.GetMessage(message, one)));
+    }
+    if (one->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) continue;
+    const double value = values.GetDouble(message, one);
+    const bool decay = absl::StartsWith(one->name(), "beta");
+    if (value >= 0 && std::isfinite(value) && (!decay || value < 1)) continue;
+    return Bad(absl::StrCat(field, ".", one->name()),
+               absl::StrCat("is ", value, "; give a ",
+                            decay ? "number in [0, 1)" : "positive number, or leave it out"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const Seen& seen) {
   if (train.rounds() == 0) return Bad(absl::StrCat(field, ".rounds"), "is 0; give at least 1");
   const v1::LocalRule& rule = train.local();
@@ -175,6 +198,16 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
   if (!(train.server().momentum() >= 0 && train.server().momentum() < 1)) {
     return Bad(absl::StrCat(field, ".server.momentum"),
                absl::StrCat("is ", train.server().momentum(), "; give a number in [0, 1)"));
+  }
+  LEEWAY_RETURN_IF_ERROR(CheckNumbers(absl::StrCat(field, ".server"), train.server()));
+  if (train.server().adaptive_case() != v1::ServerOptimizer::ADAPTIVE_NOT_SET &&
+      train.server().momentum() > 0) {
+    return Bad(absl::StrCat(field, ".server.momentum"),
+               "goes with plain averaging; leave it out beside an adaptive optimizer");
+  }
+  if (rule.has_fedprox() && !(rule.fedprox().mu() > 0 && std::isfinite(rule.fedprox().mu()))) {
+    return Bad(absl::StrCat(field, ".local.fedprox.mu"),
+               absl::StrCat("is ", rule.fedprox().mu(), "; give a positive number, such as 0.01"));
   }
   if (train.start() == v1::Probe::OPTIMUM && !seen.optimum) {
     return Bad(absl::StrCat(field, ".start"),

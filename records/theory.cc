@@ -67,6 +67,12 @@ void CheckConditions(const RunSummary& run, const v1::RoundRecord& round,
   }
   if (static_cast<int>(round.phase()) >= run.config.phases_size()) return;
   const v1::Train& train = run.config.phases(static_cast<int>(round.phase())).train();
+  if (train.server().adaptive_case() != v1::ServerOptimizer::ADAPTIVE_NOT_SET) {
+    theorem.broken.push_back("the theorem does not cover adaptive server optimizers");
+  }
+  if (train.local().algorithm_case() != v1::LocalRule::ALGORITHM_NOT_SET) {
+    theorem.broken.push_back("the theorem covers plain local gradient steps");
+  }
   if (train.server().momentum() > 0) {
     theorem.broken.push_back("the theorem does not cover server momentum");
   }

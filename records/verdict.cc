@@ -60,8 +60,9 @@ const Evidence* FirstWith(const std::vector<Evidence>& evidence, Finding finding
 
 std::string GapText(const RunSummary& run, const Evidence& evidence) {
   return absl::StrFormat(
-      "FedAvg settles %.3g above the optimum, %.3g standard errors of the loss over %d clients",
-      evidence.gap, evidence.gap_in_standard_errors, run.clients);
+      "with local steps of %.3g FedAvg settles %.3g above the optimum, %.3g standard errors of the "
+      "loss over %d clients",
+      evidence.step_size, evidence.gap, evidence.gap_in_standard_errors, run.clients);
 }
 
 std::string HarmlessSentence(const RunSummary& run, const Verdict& verdict) {
@@ -70,17 +71,18 @@ std::string HarmlessSentence(const RunSummary& run, const Verdict& verdict) {
         return a.gap_in_standard_errors < b.gap_in_standard_errors;
       });
   return absl::StrFormat(
-      "Heterogeneity does not hurt here up to H = %d: where FedAvg settles, the loss is at most "
-      "%.2g standard errors (over %d clients) above the optimum.",
-      verdict.evidence.back().h, std::max(0.0, worst.gap_in_standard_errors), run.clients);
+      "Heterogeneity does not hurt here up to H = %d local steps of %.3g: where FedAvg settles, the "
+      "loss is at most %.2g standard errors (over %d clients) above the optimum.",
+      verdict.evidence.back().h, verdict.evidence.back().step_size,
+      std::max(0.0, worst.gap_in_standard_errors), run.clients);
 }
 
 std::string MissingText(const RunSummary& run, const Verdict& verdict) {
-  return absl::StrCat("It cannot be told at H = ", absl::StrJoin(verdict.missing_h, ", "),
+  return absl::StrCat("There is not enough evidence at H = ", absl::StrJoin(verdict.missing_h, ", "),
                       run.state == v1::FAILED
-                          ? ": the run failed before it found where FedAvg comes to rest there; "
-                            "mend this and run it again in a new directory."
-                          : ": the run has not found yet where FedAvg comes to rest there; "
+                          ? ": the run failed before it found where FedAvg settles there; "
+                            "fix this and run it again in a new directory."
+                          : ": the run has not found yet where FedAvg settles there; "
                             "complete it with the same `leeway run` command.");
 }
 
@@ -92,7 +94,7 @@ std::string UncertainSentence(const RunSummary& run, const Verdict& verdict) {
   if (uncertain == nullptr) return MissingText(run, verdict);
   const Evidence& first = *uncertain;
   if (!first.doubt.empty()) {
-    return absl::StrFormat("It cannot be told at H = %d: %s.", first.h, first.doubt);
+    return absl::StrFormat("There is not enough evidence at H = %d: %s.", first.h, first.doubt);
   }
   if (run.clients < kFewClients || std::isnan(first.gap_in_standard_errors)) {
     return absl::StrFormat(
@@ -206,7 +208,7 @@ void WarnOfDoubts(const RunSummary& run, Verdict& verdict) {
   if (run.clients < 2) return;
   for (const Evidence& one : verdict.evidence) {
     if (one.doubt.empty() || absl::StrContains(verdict.sentence, one.doubt)) continue;
-    verdict.warnings.push_back(absl::StrCat("it cannot be told at H = ", one.h, ": ", one.doubt));
+    verdict.warnings.push_back(absl::StrCat("there is not enough evidence at H = ", one.h, ": ", one.doubt));
   }
 }
 
@@ -216,20 +218,20 @@ absl::Status NoFixedPoint(const RunSummary& run) {
                                  [](const v1::Phase& phase) { return phase.has_fixed_point(); });
   if (asked && run.state == v1::FAILED) {
     return absl::FailedPreconditionError(absl::StrCat(
-        run.directory, " failed before it found where FedAvg comes to rest: ", run.message,
-        DivergenceText(run), "; mend this and run it again in a new directory"));
+        run.directory, " failed before it found where FedAvg settles: ", run.message,
+        DivergenceText(run), "; fix this and run it again in a new directory"));
   }
   if (asked) {
     return absl::FailedPreconditionError(
-        absl::StrCat(run.directory, " has not found yet where FedAvg comes to rest: the run is ",
+        absl::StrCat(run.directory, " has not found yet where FedAvg settles: the run is ",
                      StateName(run.state), "; complete it with the same `leeway run` command"));
   }
   const bool optimum = std::any_of(phases.begin(), phases.end(),
                                    [](const v1::Phase& phase) { return phase.has_optimum(); });
   return absl::FailedPreconditionError(absl::StrCat(
       run.directory, " has no verdict: its config finds ",
-      optimum ? "w*, but not where FedAvg comes to rest"
-              : "neither the optimum w* nor where FedAvg comes to rest",
+      optimum ? "w*, but not where FedAvg settles"
+              : "neither the optimum w* nor where FedAvg settles",
       "; add `", kPhasesToAdd, "` to the config (leaving out what it has), and run it again"));
 }
 

@@ -28,6 +28,7 @@
 #include "proto/federation.pb.h"
 #include "proto/record.pb.h"
 #include "proto/run.pb.h"
+#include "records/holdings.h"
 #include "records/meter.h"
 #include "records/presence.h"
 #include "records/store.h"
@@ -100,6 +101,9 @@ class Engine {
   // A call or report was refused with this status: it is counted, by its reason.
   void CountRefusal(const absl::Status& status);
   std::map<std::string, uint64_t> Refusals() const;
+  // What reports take up, which the service counts. Streams share it: the last ends when its
+  // clock lets go of it, perhaps after the engine.
+  const std::shared_ptr<Holdings>& holdings() const { return holdings_; }
   // Longest time that one report may take to come in.
   absl::Duration upload_time() const {
     return absl::Seconds(options_.config.limits().upload_seconds());
@@ -174,6 +178,7 @@ class Engine {
 
   // Constant after Open.
   const Options options_;
+  const std::shared_ptr<Holdings> holdings_ = std::make_shared<Holdings>();
   std::string run_id_;
 
   // Touched by the thread in Run() only (and Open before it).

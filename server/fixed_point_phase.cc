@@ -23,8 +23,7 @@ class FixedPointPhase : public PhaseScript {
     plan.record.set_server_rate(1);
     v1::LocalRule& rule = *plan.task.mutable_rule();
     rule.set_steps(config_.steps(static_cast<int>(index_)));
-    // One step size for all, as for a probe: the largest H decides.
-    rule.set_step_size(run.StepSize(config_.step_size(), *config_.steps().rbegin()));
+    rule.set_step_size(run.StepSize(config_.step_size()));
     Ask(kDisplacement, plan.task);
     plan.base = point_;
     return plan;

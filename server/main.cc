@@ -142,7 +142,9 @@ absl::StatusOr<std::unique_ptr<Dashboard>> StartDashboard(const Flags& flags,
   options.feed.live = [&engine, progress] {
     return LiveStatus{progress(), engine.Clients(kMostClientsShown)};
   };
-  options.metrics = [&metrics, progress] { return metrics.Text(progress()); };
+  options.metrics = [&engine, &metrics, progress] {
+    return metrics.Text(progress(), *engine.holdings(), ModelsHeld());
+  };
   return Dashboard::Start(std::move(options));
 }
 
@@ -199,8 +201,11 @@ int Main(int argc, char** argv) {
                "leeway-server");
   Declare(app, flags);
   if (const std::optional<int> code = ParseOrExit(app, argc, argv)) return *code;
+  // Two heaps, not one for each of a dozen threads: every heap keeps what it once needed, and which
+  // threads get to read the most is chance.
+  mallopt(M_ARENA_MAX, 2);
   // Keep freed read buffers: giving pages back and getting them anew for every message
-  // takes longer. Larger models go back.
+  // takes longer.
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 2 << 20);
   BlockTerminationSignals();

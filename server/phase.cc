@@ -1,10 +1,30 @@
 #include "server/phase.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "common/sums.h"
 
 namespace leeway {
+namespace {
+
+// The largest number of local steps of all phases whose step size is automatic.
+uint32_t LargestAutomaticSteps(const v1::RunConfig& config) {
+  uint32_t largest = 1;
+  const auto consider = [&](double step_size, const auto& steps) {
+    if (step_size > 0) return;
+    for (const uint32_t h : steps) largest = std::max(largest, h);
+  };
+  for (const v1::Phase& phase : config.phases()) {
+    consider(phase.probe().step_size(), phase.probe().steps());
+    consider(phase.fixed_point().step_size(), phase.fixed_point().steps());
+    consider(phase.train().local().step_size(), std::vector{phase.train().local().steps()});
+    consider(phase.train().probe().step_size(), phase.train().probe().steps());
+  }
+  return largest;
+}
+
+}  // namespace
 
 const ModelPtr& RunContext::At(v1::Probe::Point point) const {
   switch (point) {
@@ -17,12 +37,12 @@ const ModelPtr& RunContext::At(v1::Probe::Point point) const {
   }
 }
 
-double RunContext::StepSize(double configured, uint32_t steps) const {
+double RunContext::StepSize(double configured) const {
   if (configured > 0 || !constants) return configured;
   // The theory asks it of every client (paper, Theorem 2).
   const double eta = 1 / constants->largest_client_smoothness();
   const double convexity = constants->smallest_client_convexity();
-  return convexity > 0 ? std::min(eta, 1 / (convexity * std::max<uint32_t>(steps, 1))) : eta;
+  return convexity > 0 ? std::min(eta, 1 / (convexity * LargestAutomaticSteps(config))) : eta;
 }
 
 Vector<double> MeanOf(const v1::Task& task, const Tally& tally, absl::string_view name) {

@@ -333,7 +333,7 @@ using Methods = v1::Federation::WithRawCallbackMethod_Join<
 class FederationService : public Methods {
  public:
   FederationService(Engine& engine, std::unique_ptr<Gate> gate)
-      : engine_(engine), gate_(std::move(gate)) {}
+      : engine_(engine), gate_(std::move(gate)), staging_(*engine.holdings()) {}
 
   grpc::ServerWriteReactor<ByteBuffer>* Join(CallbackServerContext* context,
                                              const ByteBuffer* request) override {

@@ -18,6 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "common/mutex.h"
 #include "common/wire.h"
+#include "records/holdings.h"
 
 namespace leeway {
 
@@ -33,6 +34,9 @@ class Staging {
     // A client of this upload has begun another.
     virtual void OnSuperseded() = 0;
   };
+
+  // What is allocated, and who waits, is counted in `holdings`, which must outlive this.
+  explicit Staging(Holdings& holdings) : holdings_(holdings) {}
 
   // An upload for the header's clients begins. What they had under way before is at an end:
   // its connection broke, or they try for more than their share.
@@ -57,10 +61,11 @@ class Staging {
     MutexLock lock(&mu_);
     if (taken_ >= (3 * bytes > kThreeAtMost ? 2 : 3)) {
       waiting_.push_back(std::move(upload));
+      holdings_.waiting.Add(0);
       return nullptr;
     }
     ++taken_;
-    if (kept_.empty()) return std::make_unique<Buffer>();
+    if (kept_.empty()) return std::make_unique<Buffer>(&holdings_.staging);
     std::unique_ptr<Buffer> buffer = std::move(kept_.back());
     kept_.pop_back();
     return buffer;
@@ -78,6 +83,7 @@ class Staging {
         }
         next = std::move(waiting_.front());
         waiting_.pop_front();
+        holdings_.waiting.Remove(0);
       }
       buffer = next->OnGranted(std::move(buffer));
     }
@@ -87,7 +93,10 @@ class Staging {
   void Leave(const v1::ReportHeader& header, const std::shared_ptr<Upload>& upload) {
     MutexLock lock(&mu_);
     const auto place = std::find(waiting_.begin(), waiting_.end(), upload);
-    if (place != waiting_.end()) waiting_.erase(place);
+    if (place != waiting_.end()) {
+      waiting_.erase(place);
+      holdings_.waiting.Remove(0);
+    }
     for (const std::string& client : header.clients()) {
       const auto newest = newest_.find(client);
       if (newest != newest_.end() && newest->second.lock() == upload) newest_.erase(newest);
@@ -103,6 +112,7 @@ class Staging {
  private:
   static constexpr size_t kThreeAtMost = size_t{256} << 20;
 
+  Holdings& holdings_;
   Mutex mu_;
   int taken_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::unique_ptr<Buffer>> kept_ ABSL_GUARDED_BY(mu_);

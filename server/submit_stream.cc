@@ -24,6 +24,9 @@ using grpc::ByteBuffer;
 constexpr absl::Duration kShortestLook = absl::Milliseconds(10);
 constexpr absl::Duration kLongestLook = absl::Seconds(1);
 
+// What a stream keeps for its next report of one message. There may be thousands of streams.
+constexpr size_t kMostKept = size_t{64} << 10;
+
 absl::Status OutOfOrder(absl::string_view what) {
   return WithReason(absl::InvalidArgumentError(what), "chunk_order");
 }
@@ -44,8 +47,17 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
   }
 
   SubmitStream(Engine& engine, Staging& staging, Visit visit)
-      : engine_(engine), staging_(staging), visit_(std::move(visit)) {}
-  ~SubmitStream() override { TakeOver(this); }  // from whoever held it, too
+      : engine_(engine),
+        staging_(staging),
+        visit_(std::move(visit)),
+        holdings_(engine.holdings()),
+        small_(&holdings_->small_reports) {
+    holdings_->streams.Add(0);
+  }
+  ~SubmitStream() override {
+    TakeOver(this);  // from whoever held it, too
+    holdings_->streams.Remove(0);
+  }
 
   void OnReadDone(bool ok) override {
     TakeOver(this);
@@ -286,6 +298,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
     if (large_) staging_.Leave(*header_, self_);
     const v1::ReportHeader done = *std::exchange(header_, std::nullopt);
     staging_.Return(std::move(large_));
+    small_.Trim(kMostKept);
     if (!receipt.ok()) return End(receipt.status());
     if (quiet) return Rest(done);
     const grpc::Slice bytes(receipt->SerializeAsString());
@@ -321,6 +334,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
   Engine& engine_;
   Staging& staging_;
   Visit visit_;
+  const std::shared_ptr<Holdings> holdings_;
   std::shared_ptr<SubmitStream> self_;
   // Touched by one callback at a time.
   ByteBuffer in_;

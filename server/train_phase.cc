@@ -6,13 +6,15 @@
 #include "common/status.h"
 #include "common/sums.h"
 #include "server/phase.h"
+#include "server/server_optimizer.h"
 
 namespace leeway {
 namespace {
 
 class TrainPhase : public PhaseScript {
  public:
-  explicit TrainPhase(const v1::Train& config) : config_(config) {}
+  explicit TrainPhase(const v1::Train& config)
+      : config_(config), optimizer_(MakeServerOptimizer(config.server())) {}
 
   RoundPlan Next(const RunContext& run, uint64_t rounds_done) const override {
     const Slot slot = SlotAt(rounds_done);
@@ -39,16 +41,9 @@ class TrainPhase : public PhaseScript {
     return rounds_done + 1 >= Before(uint64_t{config_.rounds()} + 1);
   }
 
-  std::vector<double> Save() const override {
-    return std::vector<double>(momentum_.data(), momentum_.data() + momentum_.size());
-  }
+  std::vector<double> Save() const override { return optimizer_->Save(); }
   absl::Status Restore(const std::vector<double>& state, const RunContext& run) override {
-    if (!state.empty() && state.size() != run.layout.size()) {
-      return absl::DataLossError("saved momentum has another size than the model");
-    }
-    momentum_ =
-        Eigen::Map<const Vector<double>>(state.data(), static_cast<Eigen::Index>(state.size()));
-    return absl::OkStatus();
+    return optimizer_->Restore(state, run.layout.size());
   }
 
  private:
@@ -99,8 +94,7 @@ class TrainPhase : public PhaseScript {
     plan.record.set_kind(v1::TRAIN_ROUND);
     plan.record.set_server_rate(config_.server().rate());
     *plan.task.mutable_rule() = config_.local();
-    plan.task.mutable_rule()->set_step_size(
-        run.StepSize(config_.local().step_size(), config_.local().steps()));
+    plan.task.mutable_rule()->set_step_size(run.StepSize(config_.local().step_size()));
     Ask(kDisplacement, plan.task);
     if (!config_.drift_off() && trained % config_.drift_every() == 0) {
       Ask(kDrift, plan.task).set_largest(run.config.max_update() / plan.task.rule().step_size());
@@ -110,29 +104,21 @@ class TrainPhase : public PhaseScript {
     return plan;
   }
 
-  // w <- w - alpha * m, m <- momentum * m + average displacement (paper, eq. (2)).
+  // The server optimizer moves the model by the average displacement.
   absl::Status Move(const RoundPlan& plan, const Tally& tally, RunContext& run) {
     const TaskSums sums(plan.task, run.layout.size());
     const auto displacement = static_cast<size_t>(sums.vector(kDisplacement));
-    const v1::ServerOptimizer& server = config_.server();
-    if (server.momentum() > 0 && momentum_.size() == 0) {
-      momentum_ = Vector<double>::Zero(static_cast<Eigen::Index>(run.layout.size()));
-    }
+    optimizer_->Begin(run.layout.size());
     std::atomic<bool> finite = true;
     ModelPtr next = ChangeModel(
         run.layout, *run.current, run.workers, [&](size_t begin, absl::Span<double> values) {
           const auto size = static_cast<Eigen::Index>(values.size());
           double space[kMostChanged];
-          Eigen::Map<Vector<double>> move(space, size);
           tally.Read(displacement, begin, absl::MakeSpan(space, values.size()));
-          move /= static_cast<double>(tally.weight());
-          if (server.momentum() > 0) {
-            auto kept = momentum_.segment(static_cast<Eigen::Index>(begin), size);
-            kept = server.momentum() * kept + move;
-            move = kept;
-          }
+          Eigen::Map<Vector<double>> mean(space, size);
+          mean /= static_cast<double>(tally.weight());
           Eigen::Map<Vector<double>> w(values.data(), size);
-          w -= server.rate() * move;
+          optimizer_->Step(begin, mean, w);
           if (!w.allFinite()) finite = false;
         });
     if (!finite) {
@@ -145,7 +131,7 @@ class TrainPhase : public PhaseScript {
   }
 
   v1::Train config_;
-  Vector<double> momentum_;  // empty until used
+  std::unique_ptr<ServerOptimizer> optimizer_;
 };
 
 }  // namespace

@@ -198,13 +198,32 @@ TEST(ClosedFormsTest, FedAvgRestsWhereTheClosedFormSays) {
 TEST(ClosedFormsTest, AutoStepSizeIsTheTheorys) {
   SimulatedFederation f(RandomClients(5, 10),
                         "phases { constants {} }"
-                        "phases { train { rounds: 1 local { step_size: auto steps: 4 } } }"
-                        "phases { train { rounds: 1 local { step_size: auto steps: 4000 } } }");
+                        "phases { train { rounds: 1 local { step_size: auto steps: 4 } } }");
   f.Run();
   const size_t n = f.records().size();
-  const v1::ConstantsResult& c = f.records()[n - 3].constants();
-  EXPECT_DOUBLE_EQ(f.records()[n - 2].step_size(), 1 / c.largest_client_smoothness());
-  EXPECT_DOUBLE_EQ(f.records()[n - 1].step_size(), 1 / (4000 * c.smallest_client_convexity()));
+  const v1::ConstantsResult& c = f.records()[n - 2].constants();
+  EXPECT_DOUBLE_EQ(f.records()[n - 1].step_size(), 1 / c.largest_client_smoothness());
+}
+
+TEST(ClosedFormsTest, AutoStepSizeIsOneForTheWholeRun) {
+  SimulatedFederation f(RandomClients(5, 10),
+                        "phases { constants {} } phases { optimum {} }"
+                        "phases { probe { point: OPTIMUM step_size: auto steps: [1, 4000] } }"
+                        "phases { fixed_point { step_size: auto steps: [2] } }"
+                        "phases { train { rounds: 1 local { step_size: 0.01 steps: 9000 } } }"
+                        "phases { train { rounds: 1 local { step_size: auto steps: 4 } } }");
+  f.Run();
+  double convexity = 0;
+  int automatic = 0;
+  for (const v1::RoundRecord& record : f.records()) {
+    if (record.has_constants()) convexity = record.constants().smallest_client_convexity();
+    const bool moves = record.kind() == v1::PROBE_ROUND || record.kind() == v1::TRAIN_ROUND ||
+                       record.kind() == v1::FIXED_POINT_ROUND;
+    if (!moves || record.step_size() == 0.01) continue;
+    EXPECT_DOUBLE_EQ(record.step_size(), 1 / (4000 * convexity));
+    ++automatic;
+  }
+  EXPECT_GE(automatic, 3);
 }
 
 TEST(ClosedFormsTest, TrainingRoundsRecordTheirOwnDrift) {

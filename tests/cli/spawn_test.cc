@@ -95,7 +95,7 @@ TEST_F(ChildrenTest, StopEndsThePolite) {
   StartShell("polite",
              "trap 'echo bye; exit 0' TERM; echo ready; while :; do read x || sleep 1; done");
   AwaitText("polite", "ready");
-  children_.Stop(absl::Seconds(30));
+  children_.Stop(absl::Seconds(300));
   EXPECT_THAT(LastLines(Log("polite"), 1), HasSubstr("bye"));
   ExpectNoChildLeft();
 }

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+import urllib.request
 
 BIN = os.environ["LEEWAY_BIN"]
 SOURCE = os.environ["LEEWAY_SOURCE"]
@@ -125,6 +126,18 @@ class LeewayCase(unittest.TestCase):
     def log(self, name):
         with open(self.path(name)) as f:
             return f.read()
+
+
+def metrics(url):
+    """What the dashboard at `url` tells Prometheus now: {'name{labels}': value}."""
+    with urllib.request.urlopen(url + "metrics", timeout=TIMEOUT) as answer:
+        return samples(answer.read().decode())
+
+
+def samples(text):
+    """{'name{labels}': value} of Prometheus' text format."""
+    lines = [line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#")]
+    return {name: float(value) for name, value in lines}
 
 
 def read_safetensors(path):

@@ -15,7 +15,7 @@ import urllib.request
 import numpy as np
 import yaml
 
-from leeway_case import SOURCE, TIMEOUT, LeewayCase
+from leeway_case import SOURCE, TIMEOUT, LeewayCase, samples
 
 CONFIG = """
 seed: 3
@@ -29,12 +29,6 @@ phases { train { rounds: 25 local { step_size: 0.01 steps: 5 } } }
 def get(url):
     with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
         return answer.read().decode()
-
-
-def samples(text):
-    """{'name{labels}': value} of the text format."""
-    lines = [line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#")]
-    return {name: float(value) for name, value in lines}
 
 
 def same(a, b):

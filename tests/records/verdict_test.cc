@@ -60,14 +60,14 @@ INSTANTIATE_TEST_SUITE_P(
              100,
              Finding::kHarmless,
              100,
-             "does not hurt here up to H = 100: where FedAvg settles, the loss is at most 0.045"},
+             "does not hurt here up to H = 100 local steps of 0.01: where FedAvg settles, the loss is at most 0.045"},
         Case{{{2, 0.2499}}, 10, Finding::kHarmless, 2, "up to H = 2"},
         Case{{{1, -1e-12}, {10, 1e-9}}, 100, Finding::kHarmless, 10, "up to H = 10"},
         Case{{{1, 0}, {2, 0.1}, {10, 5}, {200, 15}},
              100,
              Finding::kConflict,
              2,
-             "Clients conflict from H = 10: FedAvg settles 0.1 above the optimum, 5 standard "
+             "Clients conflict from H = 10: with local steps of 0.01 FedAvg settles 0.1 above the optimum, 5 standard "
              "errors of the loss over 100 clients; consider fewer local steps or personalised "
              "models. Up to H = 2 it does not hurt."},
         Case{{{2, 1.01}}, 100, Finding::kConflict, 0, "from H = 2"},
@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(
              100,
              Finding::kUncertain,
              2,
-             "Uncertain from H = 10: FedAvg settles 0.01 above the optimum, 0.5 standard errors of "
+             "Uncertain from H = 10: with local steps of 0.01 FedAvg settles 0.01 above the optimum, 0.5 standard errors of "
              "the loss over 100 clients; below 0.25 is harmless, above 1 a conflict. Up to H = 2"},
         Case{{{2, 0.25}}, 100, Finding::kUncertain, 0, "Uncertain"},
         Case{{{2, 1}}, 100, Finding::kUncertain, 0, "Uncertain"},
@@ -283,7 +283,7 @@ TEST(VerdictTest, WithoutFixedPointsThereIsARemedy) {
   run.message = "diverged";
   EXPECT_THAT(
       std::string(Judge(run).status().message()),
-      AllOf(HasSubstr("failed before it found"), HasSubstr("comes to rest: diverged; mend")));
+      AllOf(HasSubstr("failed before it found"), HasSubstr("settles: diverged; fix")));
   AddConstants(run);
   run.config.add_phases()->mutable_train()->mutable_local()->set_step_size(0.2);
   EXPECT_THAT(

@@ -53,7 +53,7 @@ TEST(VerdictJsonTest, NoHarmlessStepsIsNull) {
 
 TEST(VerdictTextTest, HasTheSentenceATableAndTheWarnings) {
   const std::string text = VerdictText(ConflictVerdict());
-  EXPECT_THAT(text, HasSubstr("Clients conflict from H = 10: FedAvg settles 0.1 above"));
+  EXPECT_THAT(text, HasSubstr("with local steps of 0.01 FedAvg settles 0.1 above"));
   EXPECT_THAT(text,
               HasSubstr("    10        0.1           5      1e-06     8e-05     1e-06         "
                         "0.001  conflict\n"));

@@ -33,7 +33,8 @@ v1::ReportHeader Of(const std::vector<std::string>& clients) {
 }
 
 TEST(StagingTest, ABufferPassesBySoManyWhoAreGoneWithoutAStackOfThem) {
-  Staging staging;
+  Holdings holdings;
+  Staging staging(holdings);
   const auto first = std::make_shared<Waiter>();
   std::vector<std::unique_ptr<Buffer>> held;
   while (auto buffer = staging.Take(8, first)) held.push_back(std::move(buffer));
@@ -52,7 +53,8 @@ TEST(StagingTest, ABufferPassesBySoManyWhoAreGoneWithoutAStackOfThem) {
 }
 
 TEST(StagingTest, WhoLeavesWaitsNoMore) {
-  Staging staging;
+  Holdings holdings;
+  Staging staging(holdings);
   const auto waiter = std::make_shared<Waiter>();
   std::vector<std::unique_ptr<Buffer>> held;
   while (auto buffer = staging.Take(8, waiter)) held.push_back(std::move(buffer));
@@ -65,7 +67,8 @@ TEST(StagingTest, WhoLeavesWaitsNoMore) {
 }
 
 TEST(StagingTest, OfAClientsUploadsTheNewestStays) {
-  Staging staging;
+  Holdings holdings;
+  Staging staging(holdings);
   const auto first = std::make_shared<Waiter>();
   const auto other = std::make_shared<Waiter>();
   const auto second = std::make_shared<Waiter>();

@@ -27,6 +27,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr size_t kDimension = 150'000;  // 1.2 MB: two parts
+constexpr size_t kSmaller = 100'000;    // 0.8 MB: one message
 
 class UploadsTest : public ::testing::Test {
  protected:
@@ -42,7 +43,9 @@ class UploadsTest : public ::testing::Test {
     }
   };
 
-  void Start(const std::vector<std::string>& clients, const std::string& rules) {
+  void Start(const std::vector<std::string>& clients, const std::string& rules,
+             size_t dimension = kDimension) {
+    dimension_ = dimension;
     directory_ = std::filesystem::temp_directory_path() /
                  absl::StrCat("leeway-uploads-test-", getpid(), "-",
                               ::testing::UnitTest::GetInstance()->current_test_info()->name());
@@ -73,7 +76,7 @@ class UploadsTest : public ::testing::Test {
     join.set_oldest_version(kOldestProtocol);
     join.set_newest_version(kNewestProtocol);
     join.set_instance(1);
-    join.mutable_schema()->add_feature_shape(kDimension);
+    join.mutable_schema()->add_feature_shape(dimension);
     for (const std::string& client : clients) {
       join.add_clients()->set_id(client);
       join.mutable_clients(join.clients_size() - 1)->set_examples(5);
@@ -91,36 +94,45 @@ class UploadsTest : public ::testing::Test {
     std::filesystem::remove_all(directory_);
   }
 
-  // Sends a report's header and so many parts of its payload. When the first of them
-  // is on its way, the upload has its buffer: it is longer than the window.
-  std::unique_ptr<Upload> Begin(const std::string& client, size_t parts) {
+  // A stream, and a report's header.
+  std::unique_ptr<Upload> Open(const std::string& client, v1::Part& part) {
     auto upload = std::make_unique<Upload>();
-    upload->context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    upload->context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(5));
     upload->stream = stub_->Submit(&upload->context);
-    v1::Part part;
     v1::ReportHeader& header = *part.mutable_header();
     header.set_run_id(order_.run_id());
     header.set_round(order_.round());
     header.set_attempt(order_.attempt());
     header.add_clients(client);
     header.set_base_sha256(order_.model().sha256());
-    const TaskSums sums(order_.task(), kDimension);
-    const std::string payload = NamedReport<>(sums).Set(kLoss, 1).Derive().Write(header);
-    header.set_payload_hash(Xxh3(payload));
-    upload->stream->Write(part);
-    for (size_t i = 0; i < parts; ++i) {
-      v1::Part data;
-      data.set_data(payload.substr(i * kChunkBytes, kChunkBytes));
-      upload->stream->Write(data);
-    }
+    const TaskSums sums(order_.task(), dimension_);
+    header.set_payload_hash(Xxh3(NamedReport<>(sums).Set(kLoss, 1).Derive().Write(header)));
     return upload;
   }
+  // Sends a report's header and so many parts of its payload. When the first of them
+  // is on its way, the upload has its buffer: it is longer than the window.
+  std::unique_ptr<Upload> Begin(const std::string& client, size_t parts) {
+    v1::Part part;
+    auto upload = Open(client, part);
+    upload->stream->Write(part);
+    Send(*upload, parts);
+    return upload;
+  }
+  void Send(Upload& upload, size_t parts) const {
+    for (size_t i = 0; i < parts; ++i) {
+      v1::Part data;
+      data.set_data(payload().substr(i * kChunkBytes, kChunkBytes));
+      upload.stream->Write(data);
+    }
+  }
+  std::string payload() const { return std::string(8 * dimension_, '\0'); }
   absl::Status Report(const std::string& client) {
     const auto upload = Begin(client, 2);
     upload->stream->WritesDone();
     return upload->Outcome();
   }
 
+  size_t dimension_ = 0;
   std::filesystem::path directory_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<grpc::Service> service_;
@@ -138,6 +150,46 @@ TEST_F(UploadsTest, WhoIsNotAwaitedHoldsNoBuffer) {
   ASSERT_TRUE(Report("a").ok());
   EXPECT_TRUE(Report("a").ok());  // a replay gets its receipt
   EXPECT_EQ(engine_->Refusals()["not_sampled"], 1u);
+}
+
+TEST_F(UploadsTest, FiftyUploadsAtATimeShareThreeBuffers) {
+  constexpr int kClients = 50;
+  constexpr Account::Sum kThree = {3, 3 * 8 * kDimension};
+  std::vector<std::string> clients;
+  for (int i = 0; i < kClients; ++i) clients.push_back(absl::StrCat("c", i));
+  Start(clients, "limits { upload_seconds: 3000 } ");  // no sender is too slow
+  const Holdings& holdings = *engine_->holdings();
+  std::vector<std::unique_ptr<Upload>> uploads;
+  for (const std::string& client : clients) uploads.push_back(Begin(client, 0));
+  while (holdings.waiting.now().blocks < kClients - 3 || holdings.staging.now().blocks < 3) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(holdings.staging.now(), kThree);
+  std::vector<std::thread> senders;
+  for (auto& upload : uploads) {
+    senders.emplace_back([this, &upload] {
+      Send(*upload, 2);
+      upload->stream->WritesDone();
+      EXPECT_TRUE(upload->Outcome().ok());
+    });
+  }
+  for (std::thread& sender : senders) sender.join();
+  EXPECT_EQ(holdings.staging.most(), kThree);
+  EXPECT_EQ(holdings.waiting.now().blocks, 0);
+  EXPECT_EQ(holdings.small_reports.most().blocks, 0);
+}
+
+TEST_F(UploadsTest, AStreamKeepsLittleAfterAReportOfOneMessage) {
+  Start({"a", "b"}, "", kSmaller);
+  v1::Part part;
+  const auto upload = Open("a", part);
+  part.set_data(payload());
+  upload->stream->Write(part);
+  v1::Receipt receipt;
+  ASSERT_TRUE(upload->stream->Read(&receipt));
+  EXPECT_EQ(engine_->holdings()->small_reports.most(), (Account::Sum{1, 8 * kSmaller}));
+  EXPECT_EQ(engine_->holdings()->small_reports.now(), Account::Sum());
+  EXPECT_EQ(engine_->holdings()->staging.most(), Account::Sum());
 }
 
 TEST_F(UploadsTest, AClientHasOneAtATimeTheNewest) {
