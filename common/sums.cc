@@ -146,8 +146,9 @@ absl::Status CheckSums(const v1::Task& task) {
     }
     const absl::string_view needed = NeededBy(*known);
     if (!needed.empty() && !Asks(task, needed, sum.steps())) {
-      return absl::InvalidArgumentError(absl::StrCat("task.sums asks for '", Title(sum),
-                                                     "' without '", needed, "'; ask for both"));
+      return absl::UnimplementedError(
+          absl::StrCat("task.sums asks for '", Title(sum), "' without '", needed,
+                       "'; this client reports it with that one only: ask for both"));
     }
     if (!IsCount(sum.name()) && !seen.insert({sum.name(), sum.steps()}).second) {
       return absl::InvalidArgumentError(
