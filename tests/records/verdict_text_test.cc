@@ -86,11 +86,5 @@ TEST(ResultsTextTest, EndsWithTheVerdict) {
   EXPECT_THAT(RunText(run), HasSubstr("\nVerdict: Heterogeneity does not hurt here"));
 }
 
-TEST(DriftCommandTest, NoRunIsAUsageError) {
-  testing::internal::CaptureStderr();
-  EXPECT_EQ(DriftCommand({.directory = "/no/such/run", .json = false}), kExitUsage);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("leeway run CONFIG"));
-}
-
 }  // namespace
 }  // namespace leeway
