@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cli/run.h"
 #include "tests/records/run_fixture.h"
 
 namespace leeway {
