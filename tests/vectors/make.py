@@ -140,7 +140,7 @@ def client(weight, values, group=0):
 def tally_cases():
     return [
         tally_case("one client; a number in three limbs, a negative one, one below 2^-128",
-                   [number("loss"), number("drift_squared", 2), number("encoding_error"),
+                   [number("loss"), number("drift_squared", 2), number("test_loss"),
                     vector("drift", 2.0**-30, 1024.0, steps=2)],
                    [client(1, [4096 / 3, -4096 / 3, 1.5 * 2.0**-128, [0.1, -0.1]])]),
         tally_case("products are rounded once, halves go to even",
