@@ -141,11 +141,11 @@ class Trajectory {
           "the model to start from is not finite: restart from an earlier one with a lower "
           "step_size");
     }
-    if (local_task_.loss != TaskSums::kNone) {
+    if (local_task_.trains()) {
       Start();
       LEEWAY_RETURN_IF_ERROR(Move());
     }
-    if (local_task_.test_examples != TaskSums::kNone) Test();
+    if (local_task_.tests) Test();
     LEEWAY_RETURN_IF_ERROR(Curvature());
     sums.Derive<T>(report_.weight, report_.vectors, absl::MakeSpan(report_.numbers));
     for (size_t i = 0; i < report_.numbers.size(); ++i) {
@@ -177,8 +177,11 @@ class Trajectory {
     gradient_.resize(start_.size());
     const bool needed = local_task_.gradient != TaskSums::kNone || !local_task_.drifts.empty() ||
                         plan_.full_batch || !others_.empty();
-    Number(local_task_.loss) =
-        needed ? objective_.Evaluate(start_, {}, gradient_) : objective_.Loss(start_, gradient_);
+    if (needed) {
+      Set(local_task_.loss, objective_.Evaluate(start_, {}, gradient_));
+    } else if (local_task_.loss != TaskSums::kNone) {
+      Set(local_task_.loss, objective_.Loss(start_, gradient_));
+    }
     if (needed) full_step_ = step_size_ * gradient_;
     if (local_task_.gradient != TaskSums::kNone) Report(local_task_.gradient) = gradient_;
   }
@@ -247,18 +250,18 @@ class Trajectory {
     const double variance = squares / (paths - 1);
     const double length = task_.rule().step_size() * static_cast<double>(h);
     const LocalTask::DriftSum& sum = local_task_.drifts[k];
-    Number(sum.iterate_bias_squared) = (mean.squaredNorm() - variance / paths) / (length * length);
-    Number(sum.pseudo_gradient_variance) =
-        static_cast<double>(report_.weight) * variance / (length * length);
+    Set(sum.iterate_bias_squared, (mean.squaredNorm() - variance / paths) / (length * length));
+    Set(sum.pseudo_gradient_variance,
+        static_cast<double>(report_.weight) * variance / (length * length));
   }
 
   void Test() {
     const TaskSums& sums = local_task_.sums();
     const TestResult result = objective_.Test(start_);
     const auto examples = static_cast<double>(result.examples);
-    Number(local_task_.test_examples) = examples;
-    Number(sums.number(kTestLoss)) = result.loss_sum;
-    Number(sums.number(kTestCorrect)) = static_cast<double>(result.correct);
+    Set(sums.number(kTestExamples), examples);
+    Set(sums.number(kTestLoss), result.loss_sum);
+    Set(sums.number(kTestCorrect), static_cast<double>(result.correct));
     if (result.examples == 0) return;  // no test part: above no threshold
     CountAbove(task_, kAccuracyAbove, static_cast<double>(result.correct) / examples, sums,
                absl::MakeSpan(report_.numbers));
@@ -266,7 +269,10 @@ class Trajectory {
                absl::MakeSpan(report_.numbers));
   }
 
-  double& Number(int index) { return report_.numbers[static_cast<size_t>(index)]; }
+  // A number, if it is asked for.
+  void Set(int place, double value) {
+    if (place != TaskSums::kNone) report_.numbers[static_cast<size_t>(place)] = value;
+  }
 
   Eigen::Map<Vector<T>> Report(int index) {
     return {report_.vectors.data() + index * start_.size(), start_.size()};
@@ -302,11 +308,15 @@ LocalTask::LocalTask(const v1::Task& task, size_t dimension) : task_(task), sums
   loss = sums_.number(kLoss);
   gradient = sums_.vector(kGradient);
   displacement = sums_.vector(kDisplacement);
-  test_examples = sums_.number(kTestExamples);
+  for (const char* name :
+       {kTestExamples, kTestLoss, kTestCorrect, kAccuracyAbove, kTestLossAbove}) {
+    tests = tests || sums_.number(name) != TaskSums::kNone;
+  }
   for (const uint32_t steps : sums_.StepsOf(kDrift)) {
     drifts.push_back({steps, sums_.vector(kDrift, steps), sums_.number(kIterateBiasSquared, steps),
                       sums_.number(kPseudoGradientVariance, steps)});
-    repeats = repeats || drifts.back().pseudo_gradient_variance != TaskSums::kNone;
+    repeats = repeats || drifts.back().iterate_bias_squared != TaskSums::kNone ||
+              drifts.back().pseudo_gradient_variance != TaskSums::kNone;
   }
   curvature = sums_.vector(kHessian) != TaskSums::kNone;
   for (const char* name : {kSmoothnessAbove, kConvexityAbove, kHessianDistanceAbove}) {

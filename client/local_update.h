@@ -23,11 +23,15 @@ class LocalTask {
 
   const v1::Task& task() const { return task_; }
   const TaskSums& sums() const { return sums_; }
-  // Nothing of the training part is in the answer.
-  bool only_tests() const { return loss == TaskSums::kNone && sums_.vectors() == 0 && !curvature; }
+  // Something of the training part is in the answer: the loss, or along the local path.
+  bool trains() const {
+    return loss != TaskSums::kNone || gradient != TaskSums::kNone ||
+           displacement != TaskSums::kNone || !drifts.empty();
+  }
+  bool only_tests() const { return !trains() && !curvature; }
 
   // Places of sums that a trajectory fills; kNone where they are not asked for.
-  int loss, gradient, displacement, test_examples;
+  int loss, gradient, displacement;
   struct DriftSum {
     uint32_t steps;  // as the task says: 0 is after the last
     int vector, iterate_bias_squared, pseudo_gradient_variance;
@@ -35,6 +39,7 @@ class LocalTask {
   std::vector<DriftSum> drifts;
   bool repeats = false;    // stochastic paths beside the first are needed
   bool curvature = false;  // Hessians or counts by spectrum
+  bool tests = false;      // anything of the test part
 
  private:
   const v1::Task& task_;  // outlives this

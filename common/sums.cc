@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <string>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace leeway {
@@ -22,6 +25,12 @@ struct KnownSum {
   bool squared = false;
   bool weighted = false;
 };
+
+// Numbers that are measured along with a vector of the same steps, and which.
+constexpr const char* kBesideVectors[][2] = {{kIterateBiasSquared, kDrift},
+                                             {kPseudoGradientVariance, kDrift},
+                                             {kEncodingVariance, kDrift},
+                                             {kEncodingError, kDisplacement}};
 
 constexpr KnownSum kKnown[] = {
     {kDisplacement, v1::VECTOR, 0, 0},
@@ -56,6 +65,27 @@ const KnownSum* Know(absl::string_view name) {
     if (name == known.name) return &known;
   }
   return nullptr;
+}
+
+// The sum without which a report cannot have this one; empty if there is none.
+absl::string_view NeededBy(const KnownSum& known) {
+  for (const auto& [name, vector] : kBesideVectors) {
+    if (absl::string_view(known.name) == name) return vector;
+  }
+  return known.source == nullptr ? absl::string_view() : known.source;
+}
+
+bool IsCount(absl::string_view name) { return absl::EndsWith(name, "_above"); }
+
+// Values along the local path are drifts and what belongs to them.
+bool HasSteps(const KnownSum& known) {
+  return absl::string_view(known.name) == kDrift || NeededBy(known) == kDrift;
+}
+
+bool Asks(const v1::Task& task, absl::string_view name, uint32_t steps) {
+  return std::any_of(task.sums().begin(), task.sums().end(), [&](const v1::Sum& sum) {
+    return sum.name() == name && sum.steps() == steps;
+  });
 }
 
 std::string Title(const v1::Sum& sum) {
@@ -101,12 +131,28 @@ void SetUnits(uint64_t total_weight, v1::Task& task) {
 }
 
 absl::Status CheckSums(const v1::Task& task) {
+  std::set<std::pair<absl::string_view, uint32_t>> seen;
   for (const v1::Sum& sum : task.sums()) {
     const KnownSum* known = Know(sum.name());
     if (known == nullptr || known->shape != sum.shape()) {
       return absl::UnimplementedError(absl::StrCat(
           "task.sums asks for '", sum.name(), "' as ", v1::SumShape_Name(sum.shape()),
           ", which this client does not know; install the server's version of Leeway"));
+    }
+    if (sum.steps() != 0 && !HasSteps(*known)) {
+      return absl::UnimplementedError(
+          absl::StrCat("task.sums asks for '", sum.name(), "' after ", sum.steps(),
+                       " steps; this client reports it for the whole task only: ask for 0 steps"));
+    }
+    const absl::string_view needed = NeededBy(*known);
+    if (!needed.empty() && !Asks(task, needed, sum.steps())) {
+      return absl::UnimplementedError(
+          absl::StrCat("task.sums asks for '", Title(sum), "' without '", needed,
+                       "'; this client reports it with that one only: ask for both"));
+    }
+    if (!IsCount(sum.name()) && !seen.insert({sum.name(), sum.steps()}).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("task.sums asks for '", Title(sum), "' twice; ask for it once"));
     }
     int exponent = 0;
     if (sum.shape() != v1::NUMBER &&

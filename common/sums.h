@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -60,7 +61,8 @@ bool Asks(const v1::Task& task, absl::string_view name);
 // Sets the unit of every vector to the finest with which the sum of clients of this
 // weight cannot overflow.
 void SetUnits(uint64_t total_weight, v1::Task& task);
-// Every name is known and has its shape, every unit is a power of two.
+// Every name is known, has its shape and comes with the sums that it needs; every unit is a
+// power of two. A client that answers such a task leaves no sum out.
 absl::Status CheckSums(const v1::Task& task);
 
 // |x|^2 in float64. The same bits on every machine: the order of the additions is fixed.

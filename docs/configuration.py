@@ -27,7 +27,6 @@ below. `leeway init --data DIR --out my.textproto` writes a commented file to st
 
 def parse(text):
     """[(kind, name, comment, [(field, type, comment)])] of messages and enums, in order."""
-    text = text[:text.index("// Records:")]
     things, stack, comment = [], [], []
     for line in text.splitlines():
         line = line.strip()

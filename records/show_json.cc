@@ -35,10 +35,10 @@ void WriteProbe(const v1::RoundRecord& probe, JsonWriter& json) {
   json.Field("round_in_phase", probe.round_in_phase());
   json.Field("batch_size", probe.batch_size());
   json.Field("step_size", probe.step_size());
-  json.Field("batch_size", probe.batch_size());
   json.Field("clients", probe.reports());
   json.Field("gradient_norm", probe.gradient_norm());
   json.Field("dissimilarity", probe.dissimilarity());
+  json.Field("gradient_diversity", probe.gradient_diversity());
   json.Key("steps").BeginArray();
   for (const v1::DriftAtSteps& drift : probe.drift()) {
     json.BeginObject();
@@ -70,6 +70,8 @@ void WriteRound(const v1::RoundRecord& round, JsonWriter& json) {
   json.Field("drift_bound", measured ? round.drift(0).drift_bound() : nan);
   json.Field("unbiased_drift_squared", measured ? round.drift(0).unbiased_drift_squared() : nan);
   json.Field("encoding_variance", measured ? round.drift(0).encoding_variance() : nan);
+  json.Field("consensus_error", round.consensus_error());
+  json.Field("pairwise_cosine", round.pairwise_cosine());
   json.Field("distance_squared", round.distance_squared());
   json.Field("encoding_error_squared", round.encoding_error_squared());
   json.Field("attempts", round.attempts());

@@ -76,7 +76,7 @@ void FillGradient(const Sums& sums, v1::RoundRecord& record) {
   record.set_gradient_diversity(norm_squared > 0 ? mean_squared / norm_squared : kNaN);
 }
 
-// How far the local models end from one another (docs/measures.md, 8).
+// How far the local models end from one another (docs/measures.md, 6).
 void FillAgreement(const Sums& sums, v1::RoundRecord& record) {
   if (!sums.has(kDisplacementSquared)) return;
   const double mean_squared = sums.number(kDisplacementSquared) / sums.weight();

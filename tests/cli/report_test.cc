@@ -13,7 +13,7 @@
 
 #include "cli/run.h"
 #include "records/store.h"
-#include "records/verdict_text.h"
+#include "cli/drift.h"
 #include "tests/records/run_fixture.h"
 
 namespace leeway {

@@ -327,6 +327,51 @@ TEST(LocalUpdateTest, SumsComeInWhateverOrderTheTaskHas) {
   }
 }
 
+// Any part of a task alone has the value that it has in the whole.
+TEST(LocalUpdateTest, EverySumCanBeAskedForAlone) {
+  Dataset data = Regression(RandomMatrix(20, 4, 1), RandomVector(20, 2));
+  data.test =
+      DataPart{testing_data::Array(RandomMatrix(7, 4, 4)), testing_data::Array(RandomVector(7, 5))};
+  auto objective = Make(LinearModel(0.1), data);
+  const char rule[] = "step_size: 0.1 steps: 4 batch_size: 6";
+  const auto with_repeats = [&](const std::vector<std::string>& names) {
+    v1::Task task = Task(rule, names, v1::EXAMPLES);
+    task.set_repeats(3);
+    return task;
+  };
+  const std::vector<std::vector<std::string>> parts = {{"loss"},
+                                                       {"gradient"},
+                                                       {"displacement"},
+                                                       {"drift@2"},
+                                                       {"drift@2", "iterate_bias_squared@2"},
+                                                       {"drift@2", "pseudo_gradient_variance@2"},
+                                                       {"test_examples"},
+                                                       {"test_loss"},
+                                                       {"test_correct"},
+                                                       {"weight"}};
+  std::vector<std::string> all;
+  for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+  const Answered<double> whole(*objective, with_repeats(all), RandomVector(4, 3));
+  for (const auto& part : parts) {
+    const v1::Task task = with_repeats(part);
+    const Answered<double> alone(*objective, task, RandomVector(4, 3));
+    for (const v1::Sum& sum : task.sums()) {
+      if (sum.shape() == v1::NUMBER) {
+        const double value = alone.number(sum.name(), sum.steps());
+        EXPECT_EQ(value, whole.number(sum.name(), sum.steps())) << sum.name();
+        EXPECT_TRUE(value != 0 || sum.name() == kTestCorrect) << sum.name();
+      } else {
+        EXPECT_EQ(alone.vector(sum.name(), sum.steps()), whole.vector(sum.name(), sum.steps()));
+        EXPECT_GT(alone.vector(sum.name(), sum.steps()).norm(), 0) << sum.name();
+      }
+    }
+  }
+  v1::Task count;
+  AskAbove(kTestLossAbove, 0, count);
+  EXPECT_THAT(Answered<double>(*objective, count, RandomVector(4, 3)).report().numbers,
+              ElementsAre(1));
+}
+
 TEST(LocalUpdateTest, RefusesImpossibleTasksByField) {
   Recorder<double> objective(10);
   const struct {

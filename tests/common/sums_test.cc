@@ -151,6 +151,40 @@ TEST(SumsTest, AnUnknownNameIsRefusedByItsName) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("'displacement' as NUMBER"));
 }
 
+// Else a client would have to leave it at 0 without a word.
+TEST(SumsTest, ASumThatCannotBeMeasuredIsRefused) {
+  const struct {
+    std::vector<std::string> names;
+    uint32_t steps;  // of the last
+    std::string message;
+  } cases[] = {
+      {{kLossSquared}, 0, "'loss_squared' without 'loss'"},
+      {{kLoss, kWeightedLoss, kGradientSquared}, 0, "'gradient_squared' without 'gradient'"},
+      {{kDrift, kDriftSquared}, 2, "'drift_squared after 2 steps' without 'drift'"},
+      {{kDrift, kIterateBiasSquared}, 3, "without 'drift'"},
+      {{kPseudoGradientVariance}, 0, "without 'drift'"},
+      {{kDisplacement, kEncodingVariance}, 0, "without 'drift'"},
+      {{kDrift, kEncodingError}, 0, "'encoding_error' without 'displacement'"},
+      {{kLoss, kDisplacement}, 3, "'displacement' after 3 steps"},
+      {{kLoss, kGradient}, 1, "'gradient' after 1 steps"},
+  };
+  for (const auto& c : cases) {
+    v1::Task task;
+    for (const std::string& name : c.names) {
+      Ask(name, task, name == c.names.back() ? c.steps : 0);
+    }
+    SetRange(256, 10, task);
+    EXPECT_THAT(std::string(CheckSums(task).message()), HasSubstr(c.message));
+  }
+  v1::Task twice = Probe();
+  *twice.add_sums() = twice.sums(1);
+  EXPECT_THAT(std::string(CheckSums(twice).message()), HasSubstr("'drift after 2 steps' twice"));
+  v1::Task counts;  // of which there may be many
+  for (const double t : {1.0, 2.0, 2.0}) AskAbove(kConvexityAbove, t, counts);
+  Ask(kWeight, counts);
+  EXPECT_TRUE(CheckSums(counts).ok());
+}
+
 TEST(SumsTest, NumbersThatFollowFromTheRestAreNotSent) {
   const TaskSums sums(Probe(), 3);
   std::vector<double> numbers(sums.numbers());
@@ -215,15 +249,17 @@ TEST(SumsTest, DeriveFillsInWhatFollows) {
 
 TEST(SumsTest, SquaredNormIsEigensAndHasTheSameBitsWhereverItStands) {
   for (const Eigen::Index size : {0, 1, 7, 8, 9, 63, 1000, 100'003}) {
+    const double precision = size <= 1000 ? 1e-15 : 1e-13;  // roundings add up
     const Vector<double> x = Normals<double>(size, 5) * 1e3;
     const double exact =
         static_cast<double>(x.cast<long double>().squaredNorm());  // more digits than either
     const double norm = SquaredNorm<double>({x.data(), static_cast<size_t>(size)});
-    EXPECT_NEAR(norm, x.squaredNorm(), 1e-15 * exact) << size;
-    EXPECT_NEAR(norm, exact, 1e-15 * exact) << size;
+    EXPECT_NEAR(norm, x.squaredNorm(), precision * exact) << size;
+    EXPECT_NEAR(norm, exact, precision * exact) << size;
     const Vector<float> narrow = x.cast<float>();
     const double wide = static_cast<double>(narrow.cast<long double>().squaredNorm());
-    EXPECT_NEAR(SquaredNorm<float>({narrow.data(), static_cast<size_t>(size)}), wide, 1e-15 * wide);
+    EXPECT_NEAR(SquaredNorm<float>({narrow.data(), static_cast<size_t>(size)}), wide,
+                precision * wide);
     for (const size_t shift : {size_t{1}, size_t{3}}) {  // at any address
       std::vector<double> elsewhere(static_cast<size_t>(size) + shift);
       std::copy(x.begin(), x.end(), elsewhere.begin() + static_cast<std::ptrdiff_t>(shift));

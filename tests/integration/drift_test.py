@@ -131,7 +131,7 @@ class DriftTest(LeewayCase):
         self.assertEqual([e["verdict"] for e in verdict["evidence"]], ["harmless", "harmless"])
         self.assertEqual(verdict["verdict"], "uncertain")
         self.assertEqual(verdict["largest_harmless_h"], 2)
-        self.assertIn("cannot be told at H = 1000: the run failed", verdict["sentence"])
+        self.assertIn("not enough evidence at H = 1000: the run failed", verdict["sentence"])
         self.assertIn("Up to H = 2 it does not hurt.", verdict["sentence"])
 
     def test_every_chart_of_a_report_is_drawn(self):

@@ -102,6 +102,46 @@ class OracleTest(LeewayCase):
         final = read_safetensors(result["final_model"])["weight"]
         self.assertLess(np.linalg.norm(final - w) / np.linalg.norm(w), 1e-10)
 
+    def check_agreement(self, weighting):
+        """Diversity, consensus error and cosines of clients whose numbers of examples differ."""
+        random = np.random.default_rng(5)
+        directory = self.path(weighting)
+        for c, examples in enumerate((12, 30, 7, 55, 20)):
+            folder = os.path.join(directory, f"client_{c}")
+            os.makedirs(folder)
+            x = random.normal(size=(examples, 4))
+            np.save(os.path.join(folder, "train_x.npy"), x)
+            np.save(os.path.join(folder, "train_y.npy"), x @ random.normal(size=4))
+        config = self.write("c.textproto", f"""
+            model {{ linear_regression {{}} }} weighting: {weighting}
+            phases {{ probe {{ point: INITIAL step_size: 0.1 steps: [3] }} }}
+            phases {{ train {{ rounds: 4 local {{ step_size: 0.1 steps: 6 }} }} }}""")
+        self.federate(config, directory, out="run_" + weighting, processes=2)
+        result = self.show("run_" + weighting)
+        clients = load(directory)
+        counts = [len(y) if weighting == "EXAMPLES" else 1 for _, y in clients]
+        p = np.array(counts) / np.sum(counts)
+        w = np.zeros(4)
+        gradients = np.array([gradient(x, y, w) for x, y in clients])
+        self.near(result["probes"][0]["gradient_diversity"],
+                  p @ np.sum(gradients ** 2, axis=1) / np.sum((p @ gradients) ** 2))
+        self.assertEqual(len(result["rounds"]), 4)
+        for record in result["rounds"]:
+            ends = np.array([w - trajectory(x, y, w, 0.1, 6)[-1] for x, y in clients])
+            self.near(record["consensus_error"], p @ np.sum((ends - p @ ends) ** 2, axis=1))
+            if weighting == "EXAMPLES":
+                self.assertIsNone(record["pairwise_cosine"])
+            else:
+                products = (w - ends) @ (w - ends).T
+                between = products[~np.eye(len(clients), dtype=bool)]
+                self.near(record["pairwise_cosine"], between.mean() / np.diag(products).mean())
+            w = p @ ends
+
+    def test_how_far_clients_agree(self):
+        for weighting in ("UNIFORM", "EXAMPLES"):
+            with self.subTest(weighting=weighting):
+                self.check_agreement(weighting)
+
     def test_the_papers_problem(self):
         self.check({}, processes=4)
 

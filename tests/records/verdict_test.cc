@@ -222,7 +222,7 @@ TEST(VerdictTest, WarnsOfWhatIsIncomplete) {
   run = RunWithGaps({{2, 5}, {10, 5}});
   run.records.back().mutable_fixed_point()->set_pseudo_gradient_norm(0.1);
   EXPECT_EQ(Judge(run)->finding, Finding::kConflict);
-  EXPECT_THAT(WarningsOf(*Judge(run)), HasSubstr("told at H = 10: the search for FedAvg's"));
+  EXPECT_THAT(WarningsOf(*Judge(run)), HasSubstr("not enough evidence at H = 10: the search for FedAvg's"));
 }
 
 TEST(VerdictTest, WhatHasNoResultIsNotHarmless) {
@@ -235,7 +235,7 @@ TEST(VerdictTest, WhatHasNoResultIsNotHarmless) {
   EXPECT_EQ(failed.finding, Finding::kUncertain);
   EXPECT_EQ(failed.largest_harmless_h, 5u);
   EXPECT_THAT(failed.sentence,
-              AllOf(HasSubstr("cannot be told at H = 100, 1000: the run failed before"),
+              AllOf(HasSubstr("not enough evidence at H = 100, 1000: the run failed before"),
                     HasSubstr("in a new directory. Up to H = 5 it does not hurt.")));
   EXPECT_THAT(WarningsOf(failed), HasSubstr("(failed: client_3 was refused)"));
   run.state = v1::RUNNING;
@@ -249,7 +249,7 @@ TEST(VerdictTest, WhatHasNoResultIsNotHarmless) {
   AddFixedPoint(run, 100, 7);
   EXPECT_EQ(Judge(run)->finding, Finding::kConflict);
   EXPECT_THAT(Judge(run)->sentence, AllOf(HasSubstr("conflict from H = 100"),
-                                          HasSubstr("cannot be told at H = 1000: the run has")));
+                                          HasSubstr("not enough evidence at H = 1000: the run has")));
   AddFixedPoint(run, 100, 0.1);
   AddFixedPoint(run, 1000, 0.1);
   EXPECT_EQ(Judge(run)->finding, Finding::kHarmless);

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cli/run.h"
 #include "tests/records/run_fixture.h"
 
 namespace leeway {
@@ -84,12 +83,6 @@ TEST(ResultsTextTest, EndsWithTheVerdict) {
   AddFixedPoint(run, 10, 0.01);
   EXPECT_THAT(ResultsText(run), HasSubstr("\nVerdict: Heterogeneity does not hurt here"));
   EXPECT_THAT(RunText(run), HasSubstr("\nVerdict: Heterogeneity does not hurt here"));
-}
-
-TEST(DriftCommandTest, NoRunIsAUsageError) {
-  testing::internal::CaptureStderr();
-  EXPECT_EQ(DriftCommand({.directory = "/no/such/run", .json = false}), kExitUsage);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("leeway run CONFIG"));
 }
 
 }  // namespace

@@ -325,10 +325,11 @@ TEST(MeasuresTest, LossAndItsStandardErrorOverClients) {
   const TaskSums sums(task, 2);
   Tally tally(sums.shape());
   const double losses[] = {1.0, 2.0, 6.0};
-  const Vector<double> gradients[] = {{{1, 0}}, {{3, 2}}, {{-1, 4}}};
+  const double gradients[][2] = {{1, 0}, {3, 2}, {-1, 4}};
   for (int c = 0; c < 3; ++c) {
     NamedReport<> report(sums);
-    report.Set(kLoss, losses[c]).Set(kGradient, gradients[c]).Derive();
+    const Vector<double> gradient({{gradients[c][0], gradients[c][1]}});
+    report.Set(kLoss, losses[c]).Set(kGradient, gradient).Derive();
     ASSERT_TRUE(report.AddTo(tally).ok());
   }
   v1::RoundRecord record;

@@ -8,197 +8,31 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <array>
 #include <cmath>
 #include <filesystem>
 #include <functional>
 #include <limits>
-#include <map>
 #include <string>
-#include <thread>
 
-#include "absl/strings/str_format.h"
-#include "cli/certs.h"
 #include "common/credentials.h"
 #include "common/digest.h"
 #include "common/wire.h"
 #include "proto/federation.grpc.pb.h"
-#include "records/config.h"
-#include "server/engine.h"
-#include "server/gate.h"
-#include "server/service.h"
+#include "tests/named_report.h"
 #include "tests/server/answer.h"
+#include "tests/server/tls_federation.h"
 
 namespace leeway {
 namespace {
 
 using absl::StatusCode;
 
-constexpr char kConfig[] =
-    "model { linear_regression {} } cohort { clients: 2 attempts: 3 minimum_reports: %d } "
-    "limits { max_norm: 1 quarantine_after: %d upload_seconds: 0.2 } "
-    "phases { train { rounds: %d drift_off: true local { step_size: 0.1 steps: 2 } } }";
-
-// The values that the honest clients send in a round.
-std::array<double, 2> Honest(const std::string& client, uint64_t round) {
-  const double x = 0.01 * static_cast<double>(round);
-  return client == "a" ? std::array<double, 2>{0.5, -x} : std::array<double, 2>{-0.25, x};
-}
-
-class Federation {
- public:
-  explicit Federation(const std::string& directory, int rounds, int minimum = 2,
-                      int quarantine_after = 1000)
-      : directory_(directory) {
-    std::filesystem::remove_all(directory);
-    Must(MakeAuthority(Pki(), "test", 30));
-    IssueOptions server;
-    server.name = "server";
-    server.hosts = {"127.0.0.1"};
-    Must(Issue(Pki(), server));
-    for (const char* name : {"a", "b", "lost"}) {
-      IssueOptions client;
-      client.name = name;
-      client.grants = {{name, 10}, {"z", 10}};
-      Must(Issue(Pki(), client));
-    }
-    Must(MakeAuthority(Pki() + "/foreign", "foreign", 30));
-    IssueOptions foreign;
-    foreign.name = "a";
-    foreign.grants = {{"a", 10}};
-    Must(Issue(Pki() + "/foreign", foreign));
-    EXPECT_TRUE(Revoke(Pki(), "lost").ok());
-
-    Engine::Options options;
-    options.config =
-        *ParseConfig(absl::StrFormat(kConfig, minimum, quarantine_after, rounds), "test");
-    options.state_directory = directory + "/state";
-    engine_ = *Engine::Open(options);
-    service_ =
-        MakeService(*engine_, *Gate::WithCertificates(Pki() + "/ca.crt", Pki() + "/revoked.crl"));
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort(
-        "127.0.0.1:0", *ServerCredentials(FilesOf(Pki(), "server"), "127.0.0.1:0", false), &port);
-    LimitResources(builder);
-    builder.RegisterService(service_.get());
-    others_ = MakeUnknownMethods(*engine_);
-    builder.RegisterCallbackGenericService(others_.get());
-    server_ = builder.BuildAndStart();
-    address_ = "127.0.0.1:" + std::to_string(port);
-    loop_ = std::thread([this] { outcome_ = engine_->Run(); });
-    for (const char* name : {"a", "b"}) {
-      channels_[name] = Channel(FilesOf(Pki(), name));
-      stubs_[name] = v1::Federation::NewStub(channels_[name]);
-      contexts_[name] = std::make_unique<grpc::ClientContext>();
-      orders_[name] = stubs_[name]->Join(contexts_[name].get(), Hosting(name, 5));
-    }
-  }
-  ~Federation() {
-    engine_->Stop();
-    loop_.join();
-    for (auto& [name, context] : contexts_) context->TryCancel();
-    server_->Shutdown(std::chrono::system_clock::now());
-    engine_.reset();
-    std::filesystem::remove_all(directory_);
-  }
-
-  std::string Pki() const { return directory_ + "/pki"; }
-  // With `own` on a connection that no other channel uses.
-  std::shared_ptr<grpc::Channel> Channel(const TlsFiles& files, bool own = false) const {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, own);
-    return grpc::CreateCustomChannel(address_, *ChannelCredentials(files, address_, false),
-                                     arguments);
-  }
-  std::shared_ptr<grpc::Channel> Channel(const std::string& name) { return channels_[name]; }
-  v1::Federation::Stub& Stub(const std::string& name) { return *stubs_[name]; }
-  Engine& engine() { return *engine_; }
-  const std::string& address() const { return address_; }
-
-  static v1::JoinRequest Hosting(const std::string& name, uint64_t examples) {
-    v1::JoinRequest join;
-    join.set_oldest_version(kOldestProtocol);
-    join.set_newest_version(kNewestProtocol);
-    join.set_instance(Xxh3(name));
-    join.mutable_schema()->add_feature_shape(2);
-    join.add_clients()->set_id(name);
-    join.mutable_clients(0)->set_examples(examples);
-    return join;
-  }
-
-  v1::Order Next(const std::string& name) {
-    v1::Order order;
-    while (orders_[name]->Read(&order)) {
-      if (order.round() != 0 || order.finished()) return order;
-    }
-    ADD_FAILURE() << "the stream of " << name << " ended";
-    return order;
-  }
-
-  // Sends parts on one stream; the status it ends with.
-  absl::Status Submit(v1::Federation::Stub& stub, const std::vector<v1::Part>& parts,
-                      bool finish = true, bool* replay = nullptr) {
-    grpc::ClientContext context;
-    auto stream = stub.Submit(&context);
-    for (const v1::Part& part : parts) {
-      if (!stream->Write(part)) break;
-    }
-    if (finish) stream->WritesDone();
-    v1::Receipt receipt;
-    while (stream->Read(&receipt)) {
-      if (replay != nullptr) *replay = receipt.replay();
-    }
-    return FromGrpc(stream->Finish());
-  }
-  absl::Status Submit(const std::string& name, const v1::Part& part) {
-    return Submit(*stubs_[name], {part});
-  }
-  absl::Status SubmitHonestly(const std::string& name, const v1::Order& order) {
-    // A caller that has just had too many calls is let in again when they have ended.
-    absl::Status status;
-    for (int tries = 0; tries < 1000; ++tries) {
-      status = Submit(name, Answer(order, name, Honest(name, order.round())));
-      if (!absl::IsResourceExhausted(status)) break;
-      std::this_thread::yield();
-    }
-    return status;
-  }
-
-  // (model hash, accepted clients) of every round.
-  std::vector<std::pair<std::string, std::vector<uint32_t>>> History() {
-    const auto store = *Store::OpenReadOnly(directory_ + "/state");
-    std::vector<std::pair<std::string, std::vector<uint32_t>>> history;
-    const std::vector<v1::RoundRecord> rounds = *store->RoundsAfter(0);
-    for (const v1::RoundRecord& record : rounds) {
-      history.emplace_back(record.model_sha256(), *store->Accepted(record.round()));
-    }
-    return history;
-  }
-
- private:
-  static void Must(const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; }
-
-  const std::string directory_;
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<grpc::Service> service_;
-  std::unique_ptr<grpc::CallbackGenericService> others_;
-  std::unique_ptr<grpc::Server> server_;
-  std::string address_;
-  std::thread loop_;
-  absl::Status outcome_;
-  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_;
-  std::map<std::string, std::unique_ptr<v1::Federation::Stub>> stubs_;
-  std::map<std::string, std::unique_ptr<grpc::ClientContext>> contexts_;
-  std::map<std::string, std::unique_ptr<grpc::ClientReader<v1::Order>>> orders_;
-};
-
 // One class of refusal: what is sent in the name of client a, and what comes back.
 struct Attack {
   const char* name;
   StatusCode code;
   bool costs_place;  // a's report of this attempt is refused for good
-  std::function<absl::Status(Federation&, const v1::Order&)> run;
+  std::function<absl::Status(TlsFederation&, const v1::Order&)> run;
 };
 
 absl::Status JoinStatus(v1::Federation::Stub& stub, const v1::JoinRequest& request) {
@@ -210,12 +44,12 @@ absl::Status JoinStatus(v1::Federation::Stub& stub, const v1::JoinRequest& reque
   return FromGrpc(orders->Finish());
 }
 
-absl::Status Handshake(Federation& f, const grpc::SslCredentialsOptions& options,
+absl::Status Handshake(TlsFederation& f, const grpc::SslCredentialsOptions& options,
                        const std::string& address) {
   const auto stub =
       v1::Federation::NewStub(grpc::CreateChannel(address, grpc::SslCredentials(options)));
   static_cast<void>(f);
-  return JoinStatus(*stub, Federation::Hosting("a", 5));
+  return JoinStatus(*stub, TlsFederation::Hosting("a", 5));
 }
 
 absl::Status Unknown(const std::shared_ptr<grpc::Channel>& channel) {
@@ -238,14 +72,31 @@ absl::Status Unknown(const std::shared_ptr<grpc::Channel>& channel) {
   return FromGrpc(status);
 }
 
+// The sum of one client's report, whose loss is 1 and the square of it 0.
+v1::Part ImpossibleSum(const v1::Order& order, const std::string& client) {
+  const TaskSums sums(order.task(), 2);
+  Tally tally(sums.shape());
+  EXPECT_TRUE(NamedReport<>(sums).Set(kLoss, 1).AddTo(tally).ok());
+  v1::Part part = Answer(order, client);
+  part.set_data(std::string(reinterpret_cast<const char*>(tally.flat().data()),
+                            tally.flat().size() * sizeof(int64_t)));
+  v1::ReportHeader& header = *part.mutable_header();
+  header.set_encoding(v1::TALLY);
+  header.clear_numbers();
+  header.clear_weight();
+  header.set_payload_size(part.data().size());
+  header.set_payload_hash(Xxh3(part.data()));
+  return part;
+}
+
 std::vector<Attack> Attacks(const std::string& pki, const std::string& address) {
   const auto values = [](double x, double y) {
-    return [x, y](Federation& f, const v1::Order& order) {
+    return [x, y](TlsFederation& f, const v1::Order& order) {
       return f.Submit("a", Answer(order, "a", {x, y}));
     };
   };
   const auto header = [](std::function<void(v1::ReportHeader&)> change) {
-    return [change](Federation& f, const v1::Order& order) {
+    return [change](TlsFederation& f, const v1::Order& order) {
       v1::Part part = Answer(order, "a", Honest("a", order.round()));
       change(*part.mutable_header());
       return f.Submit("a", part);
@@ -264,25 +115,36 @@ std::vector<Attack> Attacks(const std::string& pki, const std::string& address) 
        header([](auto& h) { h.set_numbers(0, 1e200); })},
       {"numbers that are not asked for", StatusCode::kInvalidArgument, false,
        header([](auto& h) { h.add_numbers(1); })},
+      {"sum that no reports add up to", StatusCode::kInvalidArgument, true,
+       [](TlsFederation& f, const v1::Order& order) {
+         return f.Submit("a", ImpossibleSum(order, "a"));
+       }},
+      {"no version of the protocol in common", StatusCode::kFailedPrecondition, false,
+       [](TlsFederation& f, const v1::Order&) {
+         v1::JoinRequest join = TlsFederation::Hosting("a", 5);
+         join.set_oldest_version(kOldestProtocol - 1);
+         join.set_newest_version(kOldestProtocol - 1);
+         return JoinStatus(f.Stub("a"), join);
+       }},
       {"wrong length", StatusCode::kInvalidArgument, false,
        header([](auto& h) { h.set_payload_size(24); })},
       {"wrong type", StatusCode::kInvalidArgument, false,
        header([](auto& h) { h.set_encoding(v1::FLOAT32); })},
       {"examples none", StatusCode::kInvalidArgument, false,
-       [](Federation& f, const v1::Order&) {
-         return JoinStatus(f.Stub("a"), Federation::Hosting("a", 0));
+       [](TlsFederation& f, const v1::Order&) {
+         return JoinStatus(f.Stub("a"), TlsFederation::Hosting("a", 0));
        }},
       {"examples above the enrolled", StatusCode::kPermissionDenied, false,
-       [](Federation& f, const v1::Order&) {
-         return JoinStatus(f.Stub("a"), Federation::Hosting("a", 11));
+       [](TlsFederation& f, const v1::Order&) {
+         return JoinStatus(f.Stub("a"), TlsFederation::Hosting("a", 11));
        }},
       {"examples other than enrolled", StatusCode::kInvalidArgument, true,
        header([](auto& h) { h.set_weight(7); })},
       {"group of others", StatusCode::kInvalidArgument, true,
        header([](auto& h) { h.set_group(1); })},
       {"host name", StatusCode::kInvalidArgument, false,
-       [](Federation& f, const v1::Order&) {
-         v1::JoinRequest join = Federation::Hosting("a", 5);
+       [](TlsFederation& f, const v1::Order&) {
+         v1::JoinRequest join = TlsFederation::Hosting("a", 5);
          join.set_host("x\nquarantined b");
          return JoinStatus(f.Stub("a"), join);
        }},
@@ -296,33 +158,33 @@ std::vector<Attack> Attacks(const std::string& pki, const std::string& address) 
       {"not sampled", StatusCode::kPermissionDenied, false,
        header([](auto& h) { h.set_clients(0, "z"); })},
       {"identity of another", StatusCode::kPermissionDenied, false,
-       [](Federation& f, const v1::Order& order) {
+       [](TlsFederation& f, const v1::Order& order) {
          return f.Submit("b", Answer(order, "a", {0, 0}));
        }},
       {"identity of another at join", StatusCode::kPermissionDenied, false,
-       [](Federation& f, const v1::Order&) {
-         return JoinStatus(f.Stub("b"), Federation::Hosting("a", 5));
+       [](TlsFederation& f, const v1::Order&) {
+         return JoinStatus(f.Stub("b"), TlsFederation::Hosting("a", 5));
        }},
       {"no certificate", StatusCode::kUnavailable, false,
-       [pki, address](Federation& f, const v1::Order&) {
+       [pki, address](TlsFederation& f, const v1::Order&) {
          return Handshake(f, {*ReadTextFile(pki + "/ca.crt"), "", ""}, address);
        }},
       {"foreign certificate", StatusCode::kUnavailable, false,
-       [pki, address](Federation& f, const v1::Order&) {
+       [pki, address](TlsFederation& f, const v1::Order&) {
          return Handshake(f,
                           {*ReadTextFile(pki + "/ca.crt"), *ReadTextFile(pki + "/foreign/a.key"),
                            *ReadTextFile(pki + "/foreign/a.crt")},
                           address);
        }},
       {"revoked certificate", StatusCode::kUnauthenticated, false,
-       [pki, address](Federation& f, const v1::Order&) {
+       [pki, address](TlsFederation& f, const v1::Order&) {
          return Handshake(f,
                           {*ReadTextFile(pki + "/ca.crt"), *ReadTextFile(pki + "/lost.key"),
                            *ReadTextFile(pki + "/lost.crt")},
                           address);
        }},
       {"too many calls", StatusCode::kResourceExhausted, false,
-       [](Federation& f, const v1::Order&) {
+       [](TlsFederation& f, const v1::Order&) {
          std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
          std::vector<std::unique_ptr<grpc::ClientReaderWriter<v1::Part, v1::Receipt>>> streams;
          for (int i = 0; i < Gate::kCallsPerCaller; ++i) {
@@ -341,7 +203,7 @@ std::vector<Attack> Attacks(const std::string& pki, const std::string& address) 
          return refused;
        }},
       {"too many connections", StatusCode::kResourceExhausted, false,
-       [pki](Federation& f, const v1::Order&) {
+       [pki](TlsFederation& f, const v1::Order&) {
          struct Connection {
            std::unique_ptr<v1::Federation::Stub> stub;
            grpc::ClientContext context;
@@ -363,13 +225,13 @@ std::vector<Attack> Attacks(const std::string& pki, const std::string& address) 
          return refused;
        }},
       {"oversize message", StatusCode::kResourceExhausted, false,
-       [](Federation& f, const v1::Order& order) {
+       [](TlsFederation& f, const v1::Order& order) {
          v1::Part part = Answer(order, "a", {0, 0});
          part.set_data(std::string(kMaxMessageBytes, 'x'));
          return f.Submit("a", part);
        }},
       {"compressed message", StatusCode::kUnimplemented, false,
-       [](Federation& f, const v1::Order& order) {
+       [](TlsFederation& f, const v1::Order& order) {
          grpc::ClientContext context;
          context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
          auto stream = f.Stub("a").Submit(&context);
@@ -383,26 +245,26 @@ std::vector<Attack> Attacks(const std::string& pki, const std::string& address) 
          return FromGrpc(stream->Finish());
        }},
       {"slow upload", StatusCode::kDeadlineExceeded, false,
-       [](Federation& f, const v1::Order& order) {
+       [](TlsFederation& f, const v1::Order& order) {
          v1::Part part = Answer(order, "a", Honest("a", order.round()));
          part.set_data(part.data().substr(0, 3));  // and nothing more
          return f.Submit(f.Stub("a"), {part}, /*finish=*/false);
        }},
       {"payload before its header", StatusCode::kInvalidArgument, false,
-       [](Federation& f, const v1::Order& order) {
+       [](TlsFederation& f, const v1::Order& order) {
          v1::Part part = Answer(order, "a", {0, 0});
          part.clear_header();
          return f.Submit("a", part);
        }},
       {"payload too long", StatusCode::kInvalidArgument, false,
-       [](Federation& f, const v1::Order& order) {
+       [](TlsFederation& f, const v1::Order& order) {
          v1::Part part = Answer(order, "a", {0, 0});
          part.mutable_data()->push_back('x');
          return f.Submit("a", part);
        }},
       {"checksum", StatusCode::kDataLoss, false, header([](auto& h) { h.set_payload_hash(1); })},
       {"unknown method", StatusCode::kUnimplemented, false,
-       [](Federation& f, const v1::Order&) { return Unknown(f.Channel("a")); }},
+       [](TlsFederation& f, const v1::Order&) { return Unknown(f.Channel("a")); }},
   };
 }
 
@@ -418,7 +280,7 @@ TEST_F(RefusalsTest, EachHasItsStatusAndLeavesNoTrace) {
   const int rounds = static_cast<int>(Attacks("", "").size());
   std::vector<std::pair<std::string, std::vector<uint32_t>>> calm;
   {
-    Federation f(Directory("calm"), rounds);
+    TlsFederation f(Directory("calm"), rounds);
     for (int round = 1; round <= rounds; ++round) {
       for (const char* name : {"a", "b"}) {
         ASSERT_TRUE(f.SubmitHonestly(name, f.Next(name)).ok());
@@ -428,7 +290,7 @@ TEST_F(RefusalsTest, EachHasItsStatusAndLeavesNoTrace) {
     calm = f.History();
     EXPECT_TRUE(f.engine().Refusals().empty());
   }
-  Federation f(Directory("attacked"), rounds);
+  TlsFederation f(Directory("attacked"), rounds);
   uint64_t counted = 0;
   for (const Attack& attack : Attacks(f.Pki(), f.address())) {
     SCOPED_TRACE(attack.name);
@@ -459,7 +321,7 @@ TEST_F(RefusalsTest, EachHasItsStatusAndLeavesNoTrace) {
 }
 
 TEST_F(RefusalsTest, AReplayGetsTheFirstReceiptAndOtherBytesAreRefused) {
-  Federation f(Directory("replay"), 1);
+  TlsFederation f(Directory("replay"), 1);
   const v1::Order order = f.Next("a");
   const v1::Part report = Answer(order, "a", Honest("a", 1));
   ASSERT_TRUE(f.Submit("a", report).ok());
@@ -473,7 +335,7 @@ TEST_F(RefusalsTest, AReplayGetsTheFirstReceiptAndOtherBytesAreRefused) {
 }
 
 TEST_F(RefusalsTest, ARepeatOffenderIsQuarantinedForTheRun) {
-  Federation f(Directory("quarantine"), 4, /*minimum=*/1, /*quarantine_after=*/2);
+  TlsFederation f(Directory("quarantine"), 4, /*minimum=*/1, /*quarantine_after=*/2);
   for (int round = 1; round <= 2; ++round) {
     EXPECT_EQ(f.Submit("a", Answer(f.Next("a"), "a", {std::nan(""), 0})).code(),
               StatusCode::kInvalidArgument);

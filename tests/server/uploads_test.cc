@@ -161,7 +161,7 @@ TEST_F(UploadsTest, FiftyUploadsAtATimeShareThreeBuffers) {
   const Holdings& holdings = *engine_->holdings();
   std::vector<std::unique_ptr<Upload>> uploads;
   for (const std::string& client : clients) uploads.push_back(Begin(client, 0));
-  while (holdings.waiting.now().blocks < kClients - 3 || holdings.staging.now().blocks < 3) {
+  while (holdings.waiting.now().blocks + holdings.staging.now().blocks < kClients) {
     std::this_thread::yield();
   }
   EXPECT_EQ(holdings.staging.now(), kThree);
