@@ -11,6 +11,7 @@
 #include "cli/certs.h"
 #include "cli/dashboard.h"
 #include "cli/data.h"
+#include "cli/drift.h"
 #include "cli/health.h"
 #include "cli/report.h"
 #include "cli/run.h"
@@ -21,7 +22,6 @@
 #include "common/version.h"
 #include "records/json.h"
 #include "records/show.h"
-#include "records/verdict_text.h"
 
 namespace leeway {
 namespace {

@@ -293,17 +293,19 @@ std::string EventTable(const std::vector<const v1::Event*>& events) {
 
 std::string Events(const RunSummary& run) {
   std::vector<const v1::Event*> trouble, other;
-  for (const v1::Event& event : run.events) (IsTrouble(event.kind()) ? trouble : other).push_back(&event);
+  for (const v1::Event& event : run.events)
+    (IsTrouble(event.kind()) ? trouble : other).push_back(&event);
   std::string html;
   if (trouble.empty()) {
-    html = "<p>No trouble: nobody was refused, replaced or lost, and no round was tried again.</p>\n";
+    html =
+        "<p>No trouble: nobody was refused, replaced or lost, and no round was tried again.</p>\n";
   } else {
     html = EventTable(trouble);
   }
   if (other.empty()) return html;
   return absl::StrCat(html, "<details><summary>", other.size(),
-                      " other events: processes that joined</summary>\n",
-                      EventTable(other), "</details>\n");
+                      " other events: processes that joined</summary>\n", EventTable(other),
+                      "</details>\n");
 }
 
 }  // namespace

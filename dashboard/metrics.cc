@@ -107,8 +107,8 @@ class PrometheusMetrics : public Metrics {
   Family<Counter>& rounds_ = Count("leeway_rounds_total", "Rounds committed, by kind.");
   Family<Counter>& reports_ = Count("leeway_reports_total", "Clients' reports counted, by kind.");
   Family<Counter>& refusals_ = Count("leeway_refusals_total", "Reports refused, by reason.");
-  Family<Counter>& events_ = Count("leeway_events_total",
-                                   "Events recorded, by kind, and whether they are trouble.");
+  Family<Counter>& events_ =
+      Count("leeway_events_total", "Events recorded, by kind, and whether they are trouble.");
   Counter& retries_ =
       Count("leeway_round_retries_total", "Attempts at a round that got too few reports.").Add({});
   Family<Counter>& bytes_ = Count("leeway_bytes_total",

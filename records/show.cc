@@ -264,8 +264,9 @@ std::string PhaseText(const v1::Phase& phase) {
 }
 
 uint64_t RunSummary::Troubles() const {
-  return static_cast<uint64_t>(std::count_if(
-      events.begin(), events.end(), [](const v1::Event& event) { return IsTrouble(event.kind()); }));
+  return static_cast<uint64_t>(
+      std::count_if(events.begin(), events.end(),
+                    [](const v1::Event& event) { return IsTrouble(event.kind()); }));
 }
 
 std::string RunSummary::ModelPath(absl::string_view name) const {

@@ -84,8 +84,8 @@ class StateFile {
     std::ifstream file(path, std::ios::binary);
     const std::string bytes(std::istreambuf_iterator<char>(file), {});
     if (Sha256Hex(bytes) != state.optimizer_sha256() || bytes.size() % sizeof(double) != 0) {
-      return absl::DataLossError(absl::StrCat(
-          path, " is damaged or missing; restore it from a copy or start a new run"));
+      return absl::DataLossError(
+          absl::StrCat(path, " is damaged or missing; restore it from a copy or start a new run"));
     }
     state.mutable_optimizer()->Resize(static_cast<int>(bytes.size() / sizeof(double)), 0);
     std::memcpy(state.mutable_optimizer()->mutable_data(), bytes.data(), bytes.size());

@@ -296,9 +296,8 @@ absl::Status Store::Finish(v1::RunState state, absl::string_view message,
 absl::Status Store::InsertEvents() {
   for (const v1::Event& event : pending_) {
     LEEWAY_RETURN_IF_ERROR(db_->Execute("INSERT OR REPLACE INTO events VALUES(?, ?, ?, ?, ?)",
-                                        event.sequence(), event.time(),
-                                        EventKindName(event.kind()), event.subject(),
-                                        event.text()));
+                                        event.sequence(), event.time(), EventKindName(event.kind()),
+                                        event.subject(), event.text()));
   }
   return absl::OkStatus();
 }

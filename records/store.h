@@ -137,7 +137,7 @@ class Store {
   bool grouped_ = false;  // several rounds share a transaction
   absl::Status failed_;
   std::optional<std::string> standings_;  // as written last; not known: none
-  std::vector<v1::Event> pending_;  // events that wait for the next transaction
+  std::vector<v1::Event> pending_;        // events that wait for the next transaction
 };
 
 }  // namespace leeway

@@ -67,10 +67,9 @@ Engine::~Engine() { MutexLock lock(&mu_); }
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Open(Options options) {
   std::unique_ptr<Engine> engine(new Engine(std::move(options)));
   const Options& given = engine->options_;
-  LEEWAY_ASSIGN_OR_RETURN(
-      engine->journal_,
-      Journal::Open({given.config, given.state_directory, given.on_event, given.meter},
-                    &engine->observers_));
+  LEEWAY_ASSIGN_OR_RETURN(engine->journal_, Journal::Open({given.config, given.state_directory,
+                                                           given.on_event, given.meter},
+                                                          &engine->observers_));
   LEEWAY_RETURN_IF_ERROR(engine->Resume());
   return engine;
 }
@@ -138,8 +137,10 @@ absl::Status Engine::RunRounds() {
 
 // Waits for the clients and fixes the roster; at once when resuming.
 absl::Status Engine::GatherClients() {
-  v1::DataSchema schema;
+  Data data;
   std::vector<StoredClient> stored;
+  uint64_t population = 0;
+  uint64_t examples = 0;
   {
     MutexLock lock(&mu_);
     if (progress_.state() == v1::FAILED) {
@@ -153,15 +154,15 @@ absl::Status Engine::GatherClients() {
     while (!roster_.ready() && !stopping_) changed_.Wait(&mu_);
     if (stopping_) return absl::CancelledError("stopped while waiting for clients");
     roster_.Freeze();
-    uint64_t examples = 0;
+    population = roster_.population();
     for (const Enrolment& e : roster_.clients()) {
       stored.push_back({e.id, e.examples, e.test_examples});
       examples += e.examples;
     }
-    schema = data_->schema;
-    script_.emplace(options_.config, data_->layout, roster_.population(), examples);
+    data = *data_;
   }
-  LEEWAY_RETURN_IF_ERROR(journal_->Begin(schema, stored, script_->initial(), script_->Save()));
+  script_.emplace(options_.config, std::move(data.layout), population, examples);
+  LEEWAY_RETURN_IF_ERROR(journal_->Begin(data.schema, stored, script_->initial(), script_->Save()));
   MutexLock lock(&mu_);
   progress_.set_state(v1::RUNNING);
   return absl::OkStatus();
@@ -175,8 +176,8 @@ absl::Status Engine::OpenRound(const RoundPlan& plan, uint32_t attempt) {
     absl::StatusOr<RoundSpec> drawn =
         DrawRound(options_.config, roster_, plan, attempt, SteadyNow());
     if (!drawn.ok()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          drawn.status().message(), ". Last refusal: ", journal_->last_refusal()));
+      return absl::FailedPreconditionError(
+          absl::StrCat(drawn.status().message(), ". Last refusal: ", journal_->last_refusal()));
     }
     spec = *std::move(drawn);
     sums.task = CompleteTask(options_.config, roster_, plan, spec);
@@ -258,18 +259,18 @@ absl::StatusOr<std::optional<Round::Result>> Engine::CloseRound() {
   if (stopping_) return absl::CancelledError("stopped");
   const RoundSpec& spec = round_->spec();
   const bool again = spec.attempt < rule.attempts();
-  journal_->AddEvent(v1::Event::RETRY, "",
-                     absl::StrCat("round ", spec.round, " got ", result.reports, " of ",
-                                  result.sampled, " reports; ",
-                                  again ? "trying again" : "this was the last attempt"));
+  journal_->AddEvent(
+      v1::Event::RETRY, "",
+      absl::StrCat("round ", spec.round, " got ", result.reports, " of ", result.sampled,
+                   " reports; ", again ? "trying again" : "this was the last attempt"));
   if (again) return std::nullopt;
   const std::string refusal = journal_->last_refusal();
-  return absl::DeadlineExceededError(absl::StrCat(
-      "round ", spec.round, " did not get enough reports in ", rule.attempts(),
-      " attempts of at most ", rule.deadline_seconds(), " s. ",
-      refusal.empty() ? "Check the clients' logs, or change cohort.minimum_reports, "
-                        "cohort.deadline_seconds or cohort.attempts"
-                      : absl::StrCat("Last refusal: ", refusal)));
+  return absl::DeadlineExceededError(
+      absl::StrCat("round ", spec.round, " did not get enough reports in ", rule.attempts(),
+                   " attempts of at most ", rule.deadline_seconds(), " s. ",
+                   refusal.empty() ? "Check the clients' logs, or change cohort.minimum_reports, "
+                                     "cohort.deadline_seconds or cohort.attempts"
+                                   : absl::StrCat("Last refusal: ", refusal)));
 }
 
 absl::Status Engine::CommitRound(RoundPlan plan, const Round::Result& result) {

@@ -90,8 +90,7 @@ void Engine::Leave(SessionId session) {
     if (sessions_.empty() && roster_.clients().empty()) data_.reset();
     const bool over = progress_.state() == v1::DONE || progress_.state() == v1::FAILED;
     if (!stopping_ && !over) {
-      journal_->AddPresence(v1::Event::LEFT, absl::StrCat("session ", session),
-                            "its stream ended");
+      journal_->AddPresence(v1::Event::LEFT, absl::StrCat("session ", session), "its stream ended");
     }
     changed_.SignalAll();
   }
@@ -105,11 +104,10 @@ size_t Engine::roster_size() const {
 
 absl::Status Engine::CheckHeader(const v1::ReportHeader& header) const {
   if (header.run_id() != journal_->run_id()) {
-    return WithReason(
-        absl::NotFoundError(absl::StrCat("run_id '", header.run_id(),
-                                         "' is unknown here; this server's run is ",
-                                         journal_->run_id())),
-        "unknown_run");
+    return WithReason(absl::NotFoundError(absl::StrCat("run_id '", header.run_id(),
+                                                       "' is unknown here; this server's run is ",
+                                                       journal_->run_id())),
+                      "unknown_run");
   }
   LEEWAY_RETURN_IF_ERROR(round_->CheckOpen(header.round(), header.attempt()));
   return round_->aggregator().Admit(header);
@@ -133,16 +131,17 @@ absl::StatusOr<v1::Receipt> Engine::Submit(const v1::ReportHeader& header,
   {
     MutexLock lock(&mu_);
     LEEWAY_RETURN_IF_ERROR(CheckHeader(header));
-    if (!key.clients.empty()) {
-      LEEWAY_ASSIGN_OR_RETURN(admission, round_->BeginReport(key, SteadyNow()));
-      aggregator = &round_->aggregator();
+    if (key.clients.empty()) {  // failures only
+      EndReport(header, key, absl::OkStatus());
+      return receipt;
     }
+    LEEWAY_ASSIGN_OR_RETURN(admission, round_->BeginReport(key, SteadyNow()));
+    aggregator = &round_->aggregator();
   }
   receipt.set_replay(admission.replay);
   if (admission.replay) return receipt;
   // Without the lock. The round stays open until EndReport.
-  absl::Status added;
-  if (aggregator != nullptr) added = aggregator->Add(header, payload, admission.shares);
+  const absl::Status added = aggregator->Add(header, payload, admission.shares);
   {
     MutexLock lock(&mu_);
     EndReport(header, key, added);

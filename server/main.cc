@@ -117,7 +117,8 @@ void LogEvent(const v1::Event& event) {
                absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ",
                                 absl::FromUnixMillis(static_cast<int64_t>(event.time() * 1e3)),
                                 absl::UTCTimeZone()),
-               EventKindName(event.kind()), event.subject().empty() ? "" : " ", event.subject(), event.text());
+               EventKindName(event.kind()), event.subject().empty() ? "" : " ", event.subject(),
+               event.text());
   std::fflush(stdout);
 }
 
@@ -168,8 +169,8 @@ absl::Status Serve(const Flags& flags) {
   std::function<void()> unsubscribe = [] {};
   if (metrics) {
     LEEWAY_ASSIGN_OR_RETURN(dashboard, StartDashboard(flags, config, *engine, *metrics));
-    LEEWAY_ASSIGN_OR_RETURN(
-        unsubscribe, engine->Subscribe([&feed = dashboard->feed()] { feed.Changed(); }));
+    LEEWAY_ASSIGN_OR_RETURN(unsubscribe,
+                            engine->Subscribe([&feed = dashboard->feed()] { feed.Changed(); }));
   }
   LEEWAY_RETURN_IF_ERROR(WriteAddress(
       flags.address_file, dashboard ? absl::StrCat(address, "\n", dashboard->url()) : address));

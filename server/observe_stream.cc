@@ -66,8 +66,8 @@ class ObserveStream : public grpc::ServerWriteReactor<v1::Observation> {
     const bool last_piece = out_.has_progress();
     news_ = !last_piece;
     const v1::RunState run = out_.progress().state();
-    state_ = last_piece && (run == v1::DONE || run == v1::FAILED) ? State::kLastWrite
-                                                                  : State::kWriting;
+    state_ =
+        last_piece && (run == v1::DONE || run == v1::FAILED) ? State::kLastWrite : State::kWriting;
     StartWrite(&out_);
   }
 

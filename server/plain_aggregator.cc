@@ -32,9 +32,9 @@ absl::Status PlainAggregator::Add(const v1::ReportHeader& header,
   MutexLock lock(&mu_);
   const absl::Time begun = meter_ ? absl::Now() : absl::Time();
   const absl::Status added =
-      evaluation_ ? FoldEvaluation(header, payload, shares, *evaluation_,
-                                   spec_.targets_per_example, tally_)
-                  : FoldReport(header, payload, shares, spec_.task.max_norm(), tally_, workers_);
+      evaluation_
+          ? FoldEvaluation(header, payload, shares, *evaluation_, spec_.targets_per_example, tally_)
+          : FoldReport(header, payload, shares, spec_.task.max_norm(), tally_, workers_);
   if (meter_ && added.ok()) meter_->Folded(absl::Now() - begun, payload.size());
   return added;
 }

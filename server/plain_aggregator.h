@@ -20,9 +20,9 @@ namespace leeway {
 class PlainAggregator : public Aggregator {
  public:
   struct Spec {
-    v1::Task task;            // complete, as the clients were sent it
-    TallyShape shape;         // of its reports
-    std::string base_sha256;  // the model that the work starts from
+    v1::Task task;                        // complete, as the clients were sent it
+    TallyShape shape;                     // of its reports
+    std::string base_sha256;              // the model that the work starts from
     v1::Encoding encoding = v1::FLOAT64;  // of a single client's report
     uint64_t targets_per_example = 1;     // that an evaluation may count
   };

@@ -44,8 +44,8 @@ class Roster {
  public:
   // Where a client is hosted now.
   struct Host {
-    SessionId session = 0;  // 0: nowhere
-    uint32_t position = 0;  // in its session's Join request
+    SessionId session = 0;                           // 0: nowhere
+    uint32_t position = 0;                           // in its session's Join request
     absl::Time gone_since = absl::InfiniteFuture();  // without a session
   };
 

@@ -168,9 +168,9 @@ absl::StatusOr<bool> Round::CheckMember(const std::string& client, const Member&
     case MemberState::kAdding:
     case MemberState::kReported:
       if (member.digest == digest) return true;
-      return WithReason(absl::AlreadyExistsError(absl::StrCat(
-                            "client '", client, "' has already reported in round ", spec_.round,
-                            " with other bytes; the first report stays")),
+      return WithReason(absl::AlreadyExistsError(
+                            absl::StrCat("client '", client, "' has already reported in round ",
+                                         spec_.round, " with other bytes; the first report stays")),
                         "other_bytes");
   }
   return absl::InternalError("unknown state of a member");
@@ -214,7 +214,7 @@ absl::StatusOr<Round::Admission> Round::CheckReport(const ReportKey& key, absl::
     LEEWAY_ASSIGN_OR_RETURN(const bool replay, CheckMember(client, member->second, key.digest));
     if (replay) ++replays;
   }
-  if (replays == key.clients.size()) return Admission{.replay = true};
+  if (replays == key.clients.size()) return Admission{.replay = true, .shares = {}};
   if (replays > 0) {
     return WithReason(
         absl::AlreadyExistsError("some of the clients in this report were already counted"),

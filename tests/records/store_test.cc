@@ -60,8 +60,7 @@ class StoreTest : public testing::Test {
   std::unique_ptr<Store> Begun(const std::string& initial = "initial model") {
     std::unique_ptr<Store> store = Open();
     const ModelPtr models[] = {Keep(initial)};
-    const absl::Status begun =
-        store->Begin("run-1", config_, schema_, roster_, models, Script(0));
+    const absl::Status begun = store->Begin("run-1", config_, schema_, roster_, models, Script(0));
     EXPECT_TRUE(begun.ok()) << begun;
     return store;
   }
