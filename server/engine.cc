@@ -137,8 +137,10 @@ absl::Status Engine::RunRounds() {
 
 // Waits for the clients and fixes the roster; at once when resuming.
 absl::Status Engine::GatherClients() {
-  v1::DataSchema schema;
+  Data data;
   std::vector<StoredClient> stored;
+  uint64_t population = 0;
+  uint64_t examples = 0;
   {
     MutexLock lock(&mu_);
     if (progress_.state() == v1::FAILED) {
@@ -152,15 +154,15 @@ absl::Status Engine::GatherClients() {
     while (!roster_.ready() && !stopping_) changed_.Wait(&mu_);
     if (stopping_) return absl::CancelledError("stopped while waiting for clients");
     roster_.Freeze();
-    uint64_t examples = 0;
+    population = roster_.population();
     for (const Enrolment& e : roster_.clients()) {
       stored.push_back({e.id, e.examples, e.test_examples});
       examples += e.examples;
     }
-    schema = data_->schema;
-    script_.emplace(options_.config, data_->layout, roster_.population(), examples);
+    data = *data_;
   }
-  LEEWAY_RETURN_IF_ERROR(journal_->Begin(schema, stored, script_->initial(), script_->Save()));
+  script_.emplace(options_.config, std::move(data.layout), population, examples);
+  LEEWAY_RETURN_IF_ERROR(journal_->Begin(data.schema, stored, script_->initial(), script_->Save()));
   MutexLock lock(&mu_);
   progress_.set_state(v1::RUNNING);
   return absl::OkStatus();

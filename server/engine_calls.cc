@@ -132,16 +132,17 @@ absl::StatusOr<v1::Receipt> Engine::Submit(const v1::ReportHeader& header,
   {
     MutexLock lock(&mu_);
     LEEWAY_RETURN_IF_ERROR(CheckHeader(header));
-    if (!key.clients.empty()) {
-      LEEWAY_ASSIGN_OR_RETURN(admission, round_->BeginReport(key, SteadyNow()));
-      aggregator = &round_->aggregator();
+    if (key.clients.empty()) {  // failures only
+      EndReport(header, key, absl::OkStatus());
+      return receipt;
     }
+    LEEWAY_ASSIGN_OR_RETURN(admission, round_->BeginReport(key, SteadyNow()));
+    aggregator = &round_->aggregator();
   }
   receipt.set_replay(admission.replay);
   if (admission.replay) return receipt;
   // Without the lock. The round stays open until EndReport.
-  absl::Status added;
-  if (aggregator != nullptr) added = aggregator->Add(header, payload, admission.shares);
+  const absl::Status added = aggregator->Add(header, payload, admission.shares);
   {
     MutexLock lock(&mu_);
     EndReport(header, key, added);

@@ -214,7 +214,7 @@ absl::StatusOr<Round::Admission> Round::CheckReport(const ReportKey& key, absl::
     LEEWAY_ASSIGN_OR_RETURN(const bool replay, CheckMember(client, member->second, key.digest));
     if (replay) ++replays;
   }
-  if (replays == key.clients.size()) return Admission{.replay = true};
+  if (replays == key.clients.size()) return Admission{.replay = true, .shares = {}};
   if (replays > 0) {
     return WithReason(
         absl::AlreadyExistsError("some of the clients in this report were already counted"),

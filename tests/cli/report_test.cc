@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/drift.h"
 #include "cli/run.h"
 #include "records/store.h"
-#include "cli/drift.h"
 #include "tests/records/run_fixture.h"
 
 namespace leeway {

@@ -1,9 +1,12 @@
 """A hundred connections that send far more than they may: honest clients go on. Thousands of reports
-that are refused: nothing of them is kept. Streams of reflection: so do its threads."""
+that are refused: nothing of them is kept. Observers that do not read: the server's memory stays as it is.
+Streams of reflection: so do its threads."""
 
+import contextlib
 import os
 import re
 import socket
+import sqlite3
 import struct
 import subprocess
 import unittest
@@ -63,8 +66,9 @@ class HostileTest(LeewayCase):
         self.assertEqual(server.wait(TIMEOUT), 0, self.log("server.log"))
         self.assertEqual(self.show()["rounds"][-1]["reports"], 8)
 
-    def open_streams(self, address, path, count):
-        """Opens streams on one connection, by hand, and leaves them so; yields those that the server ends."""
+    def open_streams(self, address, path, count, request=None, answered=False):
+        """Opens streams on one connection, by hand, perhaps with a request, and leaves them so, without room
+        for more than 64 KiB of answers; yields those that the server ends or, if asked, has begun to answer."""
         fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x"),
                   ("content-type", "application/grpc"), ("te", "trailers")]
         block = b"".join(b"\0" + bytes([len(k)]) + k.encode() + bytes([len(v)]) + v.encode()
@@ -73,17 +77,19 @@ class HostileTest(LeewayCase):
         def frame(kind, flags, stream, body=b""):
             return struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + body
 
-        settings, headers, end_stream, end_headers = 4, 1, 1, 4
+        data, settings, headers, end_stream, end_headers = 0, 4, 1, 1, 4
+        body = b"" if request is None else b"\0" + struct.pack(">I", len(request)) + request
         host, port = address.split(":")
         with socket.create_connection((host, int(port)), timeout=TIMEOUT) as connection:
             connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(settings, 0, 0) + b"".join(
-                frame(headers, end_headers, 1 + 2 * i, block) for i in range(count)))
+                frame(headers, end_headers, 1 + 2 * i, block) +
+                (b"" if request is None else frame(data, end_stream, 1 + 2 * i, body)) for i in range(count)))
             reader = connection.makefile("rb")
             while head := reader.read(9):
                 reader.read(int.from_bytes(head[:3], "big"))
                 if head[3] == settings and not head[4]:
                     connection.sendall(frame(settings, 1, 0))
-                elif head[3] == headers and head[4] & end_stream:
+                elif head[3] == headers and (answered or head[4] & end_stream):
                     yield int.from_bytes(head[5:], "big")
 
     def test_reflection_takes_few_threads(self):
@@ -103,6 +109,31 @@ class HostileTest(LeewayCase):
         print(f"threads: {before}, with 100 streams of reflection {threads()}")
         self.assertLess(threads(), before + 50)
         ended.close()
+        client = self.start("leeway-client", "--server", address, os.path.join(data, "client_000"))
+        self.assertEqual(client.wait(TIMEOUT), 0)
+        self.assertEqual(server.wait(TIMEOUT), 0, self.log("server.log"))
+
+    def test_observers_that_do_not_read_cost_little(self):
+        data = self.synthetic(clients=1, samples=20, dimension=30)
+        config = self.write("c.textproto", CONFIG.replace("drift_off: true ", "").replace("60", "600"))
+        server, address = self.start_server(config, 1)
+        client = self.start("leeway-client", "--server", address, os.path.join(data, "client_000"))
+        rounds = 0
+        while rounds < 3000:  # a past of about 1 MB
+            self.assertIsNone(server.poll())
+            with contextlib.suppress(sqlite3.OperationalError), contextlib.closing(
+                    sqlite3.connect(f"file:{self.path('run', 'run.db')}?mode=ro", uri=True)) as db:
+                rounds = db.execute("SELECT count(*) FROM rounds").fetchone()[0]
+        client.kill()
+        client.wait()
+        before = self.resident(server)
+        observers = self.open_streams(address, "/leeway.v1.Federation/Observe", 60, b"", True)
+        for _ in range(60):
+            next(observers)
+        after = self.resident(server)
+        print(f"{rounds} rounds: {before:.1f} MiB, with 60 observers that do not read {after:.1f} MiB")
+        self.assertLess(after - before, 40)
+        observers.close()
         client = self.start("leeway-client", "--server", address, os.path.join(data, "client_000"))
         self.assertEqual(client.wait(TIMEOUT), 0)
         self.assertEqual(server.wait(TIMEOUT), 0, self.log("server.log"))

@@ -222,7 +222,8 @@ TEST(VerdictTest, WarnsOfWhatIsIncomplete) {
   run = RunWithGaps({{2, 5}, {10, 5}});
   run.records.back().mutable_fixed_point()->set_pseudo_gradient_norm(0.1);
   EXPECT_EQ(Judge(run)->finding, Finding::kConflict);
-  EXPECT_THAT(WarningsOf(*Judge(run)), HasSubstr("not enough evidence at H = 10: the search for FedAvg's"));
+  EXPECT_THAT(WarningsOf(*Judge(run)),
+              HasSubstr("not enough evidence at H = 10: the search for FedAvg's"));
 }
 
 TEST(VerdictTest, WhatHasNoResultIsNotHarmless) {
@@ -248,8 +249,9 @@ TEST(VerdictTest, WhatHasNoResultIsNotHarmless) {
   // A conflict is one whatever is missing.
   AddFixedPoint(run, 100, 7);
   EXPECT_EQ(Judge(run)->finding, Finding::kConflict);
-  EXPECT_THAT(Judge(run)->sentence, AllOf(HasSubstr("conflict from H = 100"),
-                                          HasSubstr("not enough evidence at H = 1000: the run has")));
+  EXPECT_THAT(Judge(run)->sentence,
+              AllOf(HasSubstr("conflict from H = 100"),
+                    HasSubstr("not enough evidence at H = 1000: the run has")));
   AddFixedPoint(run, 100, 0.1);
   AddFixedPoint(run, 1000, 0.1);
   EXPECT_EQ(Judge(run)->finding, Finding::kHarmless);
