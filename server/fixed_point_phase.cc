@@ -23,7 +23,7 @@ class FixedPointPhase : public PhaseScript {
     plan.record.set_server_rate(1);
     v1::LocalRule& rule = *plan.task.mutable_rule();
     rule.set_steps(config_.steps(static_cast<int>(index_)));
-    rule.set_step_size(run.StepSize(config_.step_size()));
+    rule.set_step_size(run.StepSize(config_.step_size(), *config_.steps().rbegin()));
     Ask(kDisplacement, plan.task);
     plan.base = point_;
     return plan;

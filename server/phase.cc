@@ -3,14 +3,20 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "common/sums.h"
 
 namespace leeway {
 namespace {
 
-// The largest number of local steps of all phases whose step size is automatic.
-uint32_t LargestAutomaticSteps(const v1::RunConfig& config) {
+// The largest number of local steps of all phases whose step size is automatic, if one of
+// them is a fixed_point phase, from which the verdict comes; else 1.
+uint32_t LargestStepsOfVerdict(const v1::RunConfig& config) {
+  const bool verdict = absl::c_any_of(config.phases(), [](const v1::Phase& phase) {
+    return phase.has_fixed_point() && phase.fixed_point().step_size() == 0;
+  });
   uint32_t largest = 1;
+  if (!verdict) return largest;
   const auto consider = [&](double step_size, const auto& steps) {
     if (step_size > 0) return;
     for (const uint32_t h : steps) largest = std::max(largest, h);
@@ -37,12 +43,13 @@ const ModelPtr& RunContext::At(v1::Probe::Point point) const {
   }
 }
 
-double RunContext::StepSize(double configured) const {
+double RunContext::StepSize(double configured, uint32_t steps) const {
   if (configured > 0 || !constants) return configured;
   // The theory asks it of every client (paper, Theorem 2).
   const double eta = 1 / constants->largest_client_smoothness();
   const double convexity = constants->smallest_client_convexity();
-  return convexity > 0 ? std::min(eta, 1 / (convexity * LargestAutomaticSteps(config))) : eta;
+  const uint32_t most = std::max(steps, LargestStepsOfVerdict(config));
+  return convexity > 0 ? std::min(eta, 1 / (convexity * most)) : eta;
 }
 
 Vector<double> MeanOf(const v1::Task& task, const Tally& tally, absl::string_view name) {

@@ -145,7 +145,7 @@ RoundPlan PlanProbe(const v1::Probe& probe, const RunContext& run) {
   plan.record.set_kind(v1::PROBE_ROUND);
   plan.record.set_point(probe.point());
   v1::LocalRule& rule = *plan.task.mutable_rule();
-  rule.set_step_size(run.StepSize(probe.step_size()));
+  rule.set_step_size(run.StepSize(probe.step_size(), steps));
   rule.set_steps(steps);
   rule.set_batch_size(probe.batch_size());
   // Both in units of the gradient: a displacement is step_size times as long.

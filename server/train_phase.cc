@@ -94,7 +94,8 @@ class TrainPhase : public PhaseScript {
     plan.record.set_kind(v1::TRAIN_ROUND);
     plan.record.set_server_rate(config_.server().rate());
     *plan.task.mutable_rule() = config_.local();
-    plan.task.mutable_rule()->set_step_size(run.StepSize(config_.local().step_size()));
+    plan.task.mutable_rule()->set_step_size(
+        run.StepSize(config_.local().step_size(), config_.local().steps()));
     Ask(kDisplacement, plan.task);
     if (!config_.drift_off() && trained % config_.drift_every() == 0) {
       Ask(kDrift, plan.task).set_largest(run.config.max_update() / plan.task.rule().step_size());

@@ -205,7 +205,7 @@ TEST(ClosedFormsTest, AutoStepSizeIsTheTheorys) {
   EXPECT_DOUBLE_EQ(f.records()[n - 1].step_size(), 1 / c.largest_client_smoothness());
 }
 
-TEST(ClosedFormsTest, AutoStepSizeIsOneForTheWholeRun) {
+TEST(ClosedFormsTest, AutoStepSizeIsOneForARunWithAVerdict) {
   SimulatedFederation f(RandomClients(5, 10),
                         "phases { constants {} } phases { optimum {} }"
                         "phases { probe { point: OPTIMUM step_size: auto steps: [1, 4000] } }"
