@@ -158,7 +158,7 @@ absl::Status Engine::Gather() {
     layout = *layout_;
     schema = *schema_;
   }
-  script_.emplace(options_.config, layout, clients, examples);
+  script_.emplace(options_.config, layout, clients, examples, options_.initial);
   const ModelPtr models[] = {script_->initial()};
   disk_ = store_->Begin(run_id_, options_.config, schema, roster, models,
                         ScriptState{script_->Save().SerializeAsString()});

@@ -10,12 +10,14 @@
 
 namespace leeway {
 
-Script::Script(v1::RunConfig config, ModelLayout layout, uint64_t clients, uint64_t examples) {
+Script::Script(v1::RunConfig config, ModelLayout layout, uint64_t clients, uint64_t examples,
+               ModelPtr initial) {
   run_.config = std::move(config);
   run_.layout = std::move(layout);
   run_.clients = clients;
   run_.examples = examples > 0 ? examples : clients;
-  run_.initial = MakeModel(run_.layout, InitialModel(run_.layout, run_.config.seed()));
+  run_.initial = initial ? std::move(initial)
+                         : MakeModel(run_.layout, InitialModel(run_.layout, run_.config.seed()));
   run_.current = run_.initial;
   EnterPhase();
 }
