@@ -55,7 +55,8 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
     }
     LEEWAY_ASSIGN_OR_RETURN(ModelLayout layout,
                             LayoutOf(options_.config.model(), request.schema()));
-    if (schema_ &&
+    // A model from a file says nothing of data: whether they fit is the worker's affair.
+    if (schema_ && !options_.config.model().has_file() &&
         !google::protobuf::util::MessageDifferencer::Equals(*schema_, request.schema())) {
       return absl::InvalidArgumentError(
           absl::StrCat("data of '", request.clients(0).id(), "' has the shape {",

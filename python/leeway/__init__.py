@@ -2,13 +2,15 @@
 
     leeway.join(server, gradient=f, data=(x, y), name="clinic_07")      numpy, or anything with a gradient
     leeway.torch.join(server, model, loss, dataset, name="clinic_07")   PyTorch
+    for task in leeway.Client(server, examples=n, name="clinic_07"):    a training loop of your own
 
 docs/python.md of the project has the rest.
 """
 
+from leeway._client import Client, Task
 from leeway._errors import Error
 from leeway._gradient import join
 from leeway._tensors import load, save
 
 __version__ = "0.1.0"
-__all__ = ["Error", "join", "load", "save"]
+__all__ = ["Client", "Error", "Task", "join", "load", "save"]

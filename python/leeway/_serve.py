@@ -51,33 +51,69 @@ class Session:
         self._model = np.empty(0)
         self._model_sha256 = ""
         self.orders = 0
+        self.finished = False
 
     def serve(self) -> bool:
-        """Until the run is over (True) or the other side has gone (False)."""
+        """Answers orders until the run is over (True) or the other side has gone (False)."""
+        order = self.next_order()
+        while order is not None:
+            try:
+                numbers, vectors = self._host.answer(order, self.model(order))
+                self.reply(order, numbers, vectors)
+            except Exception as error:
+                self.fail(order, error)
+            order = self.next_order()
+        return self.finished
+
+    def next_order(self) -> Optional[Dict[str, Any]]:
+        """The next order; None when there are no more."""
         try:
             for line in self._lines:
                 message = json.loads(line)
                 kind = message.get("type")
+                if kind == "order":
+                    self.orders += 1
+                    return message
                 if kind == "finished":
+                    self.finished = True
                     if message.get("error"):
                         raise Error(message["error"])
-                    return True
+                    break
                 if kind == "hello":
                     self._hello(message)
                 elif kind == "prepare":
                     self._prepare(message)
-                elif kind == "order":
-                    self._order(message)
         except (BrokenPipeError, ConnectionResetError):
             pass
-        finally:
-            self._forget()
-            self._lines.close()
-            self._connection.close()
-        return False
+        except BaseException:
+            self.close()
+            raise
+        self.close()
+        return None
+
+    def reply(self, order: Dict[str, Any], numbers: Mapping[str, float], vectors: Sequence[np.ndarray]) -> None:
+        """This client's answer."""
+        self._write(order, vectors)
+        self._send(type="answer", order=order["order"], numbers=numbers)
+
+    def fail(self, order: Dict[str, Any], error: BaseException) -> None:
+        """This client cannot do this order; the traceback is for the user, one line for the server."""
+        if isinstance(error, Error):
+            print(f"leeway: client '{order['client']}', round {order['round']}: {error}", file=sys.stderr)
+        else:
+            traceback.print_exception(type(error), error, error.__traceback__)
+        self._send(type="error", order=order["order"], error=one_line(error))
+
+    def close(self) -> None:
+        self._forget()
+        self._lines.close()
+        self._connection.close()
 
     def _send(self, **message: Any) -> None:
-        self._connection.sendall(json.dumps(message, allow_nan=False).encode() + b"\n")
+        try:
+            self._connection.sendall(json.dumps(message, allow_nan=False).encode() + b"\n")
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the next read finds the end
 
     def _hello(self, message: Dict[str, Any]) -> None:
         if not message["oldest"] <= VERSION <= message["newest"]:
@@ -98,22 +134,9 @@ class Session:
             raise
         self._send(type="ready")
 
-    def _order(self, order: Dict[str, Any]) -> None:
-        self.orders += 1
-        number = order["order"]
-        try:
-            numbers, vectors = self._host.answer(order, self._read_model(order["model"]))
-            self._write(order, vectors)
-        except Exception as error:
-            if isinstance(error, Error):
-                print(f"leeway: client '{order['client']}', round {order['round']}: {error}", file=sys.stderr)
-            else:
-                traceback.print_exc()
-            self._send(type="error", order=number, error=one_line(error))
-            return
-        self._send(type="answer", order=number, numbers=numbers)
-
-    def _read_model(self, ref: Dict[str, str]) -> np.ndarray:
+    def model(self, order: Dict[str, Any]) -> np.ndarray:
+        """The flat model that the order starts from; not to be written to."""
+        ref = order["model"]
         if ref["sha256"] != self._model_sha256:
             file = self._open(ref["file"])
             file.seek(0)
@@ -149,37 +172,81 @@ class Session:
         self._model_sha256 = ""
 
 
-def serve(server: Optional[str], host: Host, options: Mapping[str, Any]) -> None:
-    """Takes part in a run until it is over. Under `leeway-client --worker` that is who we answer;
-    else starts a leeway-client of our own, again if it is killed."""
-    inherited = os.environ.get(VARIABLE)
-    if inherited is not None:
-        Session(socket.socket(fileno=int(inherited)), host).serve()
-        return
-    if not server:
-        raise Error("no server: give its address, such as '127.0.0.1:4760'")
-    deaths = 0
-    while True:
+class Attachment:
+    """Sessions one after the other, until the run is over. Under `leeway-client --worker` there is one, with
+    whoever started this process; else we start a leeway-client of our own, again if it is killed."""
+
+    def __init__(self, server: Optional[str], host: Host, options: Mapping[str, Any]):
+        self._host = host
+        inherited = os.environ.get(VARIABLE)
+        self._command: List[str] = []
+        if inherited is not None:
+            self.session = Session(socket.socket(fileno=int(inherited)), host)
+            return
+        if not server:
+            raise Error("no server: give its address, such as '127.0.0.1:4760'")
+        self._command = [_programs.find("leeway-client"), "--server", server, *_flags(options)]
+        self._deaths = 0
+        self._start()
+
+    def _start(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            child = subprocess.Popen(
-                [_programs.find("leeway-client"), "--server", server, "--worker-fd", str(theirs.fileno()),
-                 *_flags(options)],
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
-        session = Session(ours, host)
-        try:
-            finished = session.serve()
-        except BaseException:
-            _end(child)
-            raise
-        code = _end(child, None)
-        if finished:
-            return
-        deaths = 1 if session.orders else deaths + 1
-        if code >= 0 or -code in (signal.SIGINT, signal.SIGTERM) or deaths > RESTARTS:
+            self._child = subprocess.Popen([*self._command, "--worker-fd", str(theirs.fileno())],
+                                           pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        self.session = Session(ours, self._host)
+
+    def next_order(self) -> Optional[Dict[str, Any]]:
+        """The next order, whoever brings it; None when the run is over."""
+        while True:
+            try:
+                order = self.session.next_order()
+            except BaseException:
+                self.close()
+                raise
+            if order is not None:
+                return order
+            if not self._again():
+                return None
+
+    def _again(self) -> bool:
+        """After the end of a session: is there another one?"""
+        if not self._command:
+            return False
+        code = _end(self._child)
+        if self.session.finished:
+            return False
+        self._deaths = 1 if self.session.orders else self._deaths + 1
+        if code >= 0 or -code in (signal.SIGINT, signal.SIGTERM) or self._deaths > RESTARTS:
             how = f"exited with code {code}" if code >= 0 else f"was killed by signal {-code}"
             raise Error(f"leeway-client {how}; see what it wrote above")
         print(f"leeway: leeway-client was killed by signal {-code}; starting it again", file=sys.stderr)
+        self._start()
+        return True
+
+    def close(self) -> None:
+        """Leaves the run."""
+        self.session.close()
+        if self._command:
+            _end(self._child)
+
+
+def serve(server: Optional[str], host: Host, options: Mapping[str, Any]) -> None:
+    """Takes part in a run until it is over."""
+    attachment = Attachment(server, host, options)
+    try:
+        while True:
+            order = attachment.next_order()
+            if order is None:
+                return
+            session = attachment.session
+            try:
+                numbers, vectors = host.answer(order, session.model(order))
+                session.reply(order, numbers, vectors)
+            except Exception as error:
+                session.fail(order, error)
+    finally:
+        attachment.close()
 
 
 def _end(child: subprocess.Popen, grace: Optional[float] = 5) -> int:

@@ -108,7 +108,7 @@ class TorchHost:
                 for name, o in self._objectives.items()]
 
     def schema(self) -> Dict[str, Any]:
-        return {}
+        return next(iter(self._objectives.values())).schema()
 
     def prepare(self, tensors: List[Tensor], dtype: np.dtype, message: Mapping[str, Any]) -> None:
         self._module.fit(tensors, dtype)
@@ -194,6 +194,9 @@ class TorchObjective:
         self.examples = data.size
         self.test_examples = 0 if test is None else test.size
 
+    def schema(self) -> Dict[str, Any]:
+        return self._data.schema()
+
     def vector(self, values: np.ndarray) -> torch.Tensor:
         return torch.tensor(values, dtype=self._module.dtype, device=self._module.device)
 
@@ -272,6 +275,13 @@ class Examples:
         self._chunk = chunk
         self._loader = dict(loader)
         self._tensors = dataset.tensors if isinstance(dataset, torch.utils.data.TensorDataset) else None
+
+    def schema(self) -> Dict[str, Any]:
+        """Shape of one input, for the models that Leeway contains; nothing for data of other forms."""
+        example = self._dataset[0]
+        if not isinstance(example, (tuple, list)) or len(example) != 2 or not hasattr(example[0], "shape"):
+            return {}
+        return {"features": list(example[0].shape), "labels": not torch.as_tensor(example[1]).is_floating_point()}
 
     def batch(self, rows: np.ndarray) -> Any:
         if self._tensors is not None:

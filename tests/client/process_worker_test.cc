@@ -102,7 +102,8 @@ TEST_F(ProcessWorkerTest, NumbersComeByNameAndWhatFollowsIsFilledIn) {
 
 TEST_F(ProcessWorkerTest, AnErrorCostsOneClientItsPlace) {
   Start(
-      "[ $client = a ] && say '{\"type\":\"error\",\"order\":'$number',\"error\":\"ValueError: no\"}'"
+      "[ $client = a ] && say '{\"type\":\"error\",\"order\":'$number',\"error\":\"ValueError: "
+      "no\"}'"
       " || answer '\"loss\":1'");
   ASSERT_TRUE(worker_->Prepare(welcome_).ok());
   const auto outcomes = Compute();
@@ -137,7 +138,8 @@ TEST_F(ProcessWorkerTest, OneThatHangsIsStartedAgain) {
 
 TEST_F(ProcessWorkerTest, NonsenseCostsItsClientItsPlace) {
   Start(
-      "case $client in a) say 'Traceback (most recent call last)' ;; *) answer '\"loss\":1' ;; esac");
+      "case $client in a) say 'Traceback (most recent call last)' ;; *) answer '\"loss\":1' ;; "
+      "esac");
   ASSERT_TRUE(worker_->Prepare(welcome_).ok());
   const auto outcomes = Compute();
   EXPECT_THAT(outcomes.at(0).status().message(), HasSubstr("not a JSON object"));
