@@ -17,8 +17,7 @@ static size_t ReadModel(void) {
   FILE* file = fopen(path, "rb");
   if (fread(&length, 8, 1, file) != 1 || fseek(file, (long)length, SEEK_CUR) != 0) abort();
   const size_t d = fread(w, sizeof *w, sizeof w / sizeof *w, file);
-  fclose(file);
-  return d;
+  return fclose(file), d;
 }
 
 static void Answer(FILE* out) {
@@ -26,8 +25,7 @@ static void Answer(FILE* out) {
   const double eta = atof(After(line, "\"step_size\":"));
   const int rule_steps = atoi(After(After(line, "\"rule\":"), "\"steps\":"));
   size_t used = 0; /* values for the answer's file */
-  strcpy(numbers, "");
-  strcpy(header, "{");
+  strcpy(numbers, ""), strcpy(header, "{");
   for (const char* sum = strstr(line, "\"sums\":"); (sum = strstr(sum, "{\"key\":")) != NULL; ++sum) {
     int steps = 0;
     sscanf(sum, "{\"key\":\"%255[^\"]\",\"name\":\"%255[^\"]\",\"steps\":%d,\"shape\":\"%255[^\"]\"", key, name, &steps, shape);
