@@ -1,8 +1,10 @@
 // leeway-client: hosts one or many clients; their data never leaves it.
 #include <malloc.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -15,9 +17,12 @@
 #include "absl/strings/str_format.h"
 #include "client/builtin_worker.h"
 #include "client/connection.h"
+#include "client/process_worker.h"
+#include "client/worker_program.h"
 #include "common/credentials.h"
 #include "common/mutex.h"
 #include "common/process.h"
+#include "common/status.h"
 #include "common/usage.h"
 #include "common/version.h"
 
@@ -34,6 +39,9 @@ struct Flags {
   std::string server;
   std::string name;
   BuiltinWorkerOptions worker;
+  ProcessWorkerOptions program;
+  double program_start_seconds = 120;
+  double program_deadline_seconds = 600;
   size_t threads = 0;
   size_t keep_mb = 1024;
   double give_up_seconds = 60;
@@ -55,6 +63,20 @@ void Declare(CLI::App& app, Flags& flags) {
                  "never asked to train. Join it before the clients: a run starts with the last "
                  "client it waits for")
       ->allow_extra_args(false);
+  app.add_option("--worker", flags.program.command,
+                 "Let this command compute, with a model and data of its own (docs/worker.md); it "
+                 "is started again when it ends")
+      ->excludes("data");
+  app.add_option("--worker-fd", flags.program.fd,
+                 "The same with a program that runs: an inherited socket")
+      ->excludes("data")
+      ->excludes("--worker");
+  app.add_option("--worker-deadline", flags.program_deadline_seconds,
+                 "Longest time that the worker may take for one client's task, in seconds")
+      ->capture_default_str();
+  app.add_option("--worker-start-seconds", flags.program_start_seconds,
+                 "Longest time until the worker says hello, in seconds")
+      ->capture_default_str();
   app.add_option("--name", flags.name, "Name of this process in the server's log");
   app.add_option("--threads", flags.threads, "Clients computed at a time; 0: one per core");
   app.add_option("--keep-mb", flags.keep_mb,
@@ -76,6 +98,7 @@ void Declare(CLI::App& app, Flags& flags) {
       "Examples:\n"
       "  leeway-client --server 127.0.0.1:4760 data/client_00 data/client_01\n"
       "  leeway-client --server 127.0.0.1:4760 data/million/synthetic.json:0-499999\n"
+      "  leeway-client --server 127.0.0.1:4760 --worker 'python3 my_client.py'\n"
       "  leeway-client --server fl.example.org:4760 --tls-ca ca.crt --tls-cert a.crt --tls-key "
       "a.key data/a\n\n"
       "Exit codes: 0 the run is over, 1 refused or no server, 2 wrong usage or bad data.");
@@ -109,6 +132,39 @@ void HandOverToFasterBuild(char** argv) {
 #endif
 }
 
+// Set when the run is over: the worker may hang up then.
+std::atomic<bool> run_over = false;
+
+[[noreturn]] void WorkerGone() {
+  absl::FPrintF(stderr, "leeway-client: the worker that started this process has gone\n");
+  _exit(1);
+}
+
+// Ends this process with the worker that has started it, also between orders.
+void ExitWithWorker(int fd) {
+  std::thread([fd] {
+    pollfd poller = {fd, POLLRDHUP, 0};
+    while (poll(&poller, 1, -1) < 0) {
+    }
+    if (!run_over) WorkerGone();
+  }).detach();
+}
+
+absl::Status TakePartWithProgram(Flags& flags, const ConnectionOptions& options, bool& started) {
+  ProcessWorkerOptions& program = flags.program;
+  program.start = absl::Seconds(flags.program_start_seconds);
+  program.deadline = absl::Seconds(flags.program_deadline_seconds);
+  program.on_gone = WorkerGone;
+  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<ProcessWorker> worker,
+                          ProcessWorker::Start(program));
+  started = true;
+  if (program.fd >= 0) ExitWithWorker(program.fd);
+  const absl::Status outcome = TakePart(*worker, options);
+  run_over = true;
+  worker->Finish(outcome.message());
+  return outcome;
+}
+
 int Main(int argc, char** argv) {
   HandOverToFasterBuild(argv);
   TrustLockOrder();
@@ -121,19 +177,27 @@ int Main(int argc, char** argv) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   BlockTerminationSignals();
-  OnTermination(flags.exit_with_stdin, [] { _exit(130); });  // a client has nothing to save
+  OnTermination(flags.exit_with_stdin, [] {
+    WorkerProgram::KillAll();
+    _exit(130);  // a client has nothing to save
+  });
   const auto credentials = ChannelCredentials(flags.tls, flags.server, flags.insecure_anywhere);
   if (!credentials.ok()) return Fail(2, credentials.status());
-  flags.worker.threads =
-      flags.threads > 0 ? flags.threads : std::max(1u, std::thread::hardware_concurrency());
-  flags.worker.keep_bytes = flags.keep_mb << 20;
-  absl::StatusOr<std::unique_ptr<BuiltinWorker>> worker = BuiltinWorker::Load(flags.worker);
-  if (!worker.ok()) return Fail(2, worker.status());
   ConnectionOptions options;
   options.server = flags.server;
   options.credentials = *credentials;
   options.name = flags.name.empty() ? absl::StrCat("pid ", getpid()) : flags.name;
   options.give_up = absl::Seconds(flags.give_up_seconds);
+  if (!flags.program.command.empty() || flags.program.fd >= 0) {
+    bool started = false;
+    const absl::Status outcome = TakePartWithProgram(flags, options, started);
+    return outcome.ok() ? 0 : Fail(started ? 1 : 2, outcome);
+  }
+  flags.worker.threads =
+      flags.threads > 0 ? flags.threads : std::max(1u, std::thread::hardware_concurrency());
+  flags.worker.keep_bytes = flags.keep_mb << 20;
+  absl::StatusOr<std::unique_ptr<BuiltinWorker>> worker = BuiltinWorker::Load(flags.worker);
+  if (!worker.ok()) return Fail(2, worker.status());
   const absl::Status outcome = TakePart(**worker, options);
   return outcome.ok() ? 0 : Fail(1, outcome);
 }

@@ -24,6 +24,11 @@ absl::StatusOr<AnyObjective> Make(const v1::Model& model, const Dataset& data) {
     case v1::Model::kCnn:
     case v1::Model::kLstm:
       return MakeNetworkObjective(model, data);
+    case v1::Model::kFile:
+      return absl::InvalidArgumentError(
+          absl::StrCat("the run's model is a file, ", model.file(),
+                       ": only a program of your own can compute it; start leeway-client with "
+                       "--worker (docs/worker.md) or join from Python (docs/python.md)"));
     case v1::Model::KIND_NOT_SET:
       break;
   }

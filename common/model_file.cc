@@ -1,9 +1,11 @@
 #include "common/model_file.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -24,6 +26,8 @@ constexpr size_t kPrefix = 8;  // the header's length, little-endian
 // The format allows 100 MB; none of ours comes near 1 MiB, and JSON of hostile
 // bytes may take a hundred times their size in memory.
 constexpr uint64_t kMaxHeader = uint64_t{1} << 20;
+
+constexpr uint64_t kMaxValues = uint64_t{1} << 30;  // of one tensor
 
 uint64_t CountOf(const std::vector<TensorSpec>& tensors) {
   uint64_t count = 0;
@@ -152,6 +156,46 @@ absl::StatusOr<uint64_t> ItemSize(absl::string_view text, const std::vector<Tens
   return CheckHeader(header, tensors, name);
 }
 
+struct ListedTensor {
+  TensorSpec spec;
+  std::string dtype;
+  uint64_t begin = 0;
+};
+
+// One entry of a header whose tensors are not known beforehand. Where its values lie
+// is checked later, with all the others.
+absl::StatusOr<ListedTensor> ListedAs(const std::string& key, const Json& entry,
+                                      absl::string_view name) {
+  const auto refuse = [&](absl::string_view what) {
+    return Refuse(name, absl::StrCat("tensor \"", key, "\" ", what));
+  };
+  const auto natural = [](const Json& json) { return json.is_number_unsigned(); };
+  if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string() ||
+      !entry.contains("shape") || !entry["shape"].is_array() ||
+      !std::all_of(entry["shape"].begin(), entry["shape"].end(), natural) ||
+      !entry.contains("data_offsets") || !entry["data_offsets"].is_array() ||
+      entry["data_offsets"].size() != 2 || !natural(entry["data_offsets"][0])) {
+    return refuse("has no dtype, shape and data_offsets");
+  }
+  ListedTensor tensor{{key, entry["shape"].get<std::vector<uint64_t>>()},
+                      entry["dtype"].get<std::string>(),
+                      entry["data_offsets"][0].get<uint64_t>()};
+  if (tensor.dtype != "F32" && tensor.dtype != "F64") {
+    return refuse(absl::StrCat("is ", tensor.dtype,
+                               "; Leeway sums F32 and F64: convert it, such as by ",
+                               "model.float() in PyTorch"));
+  }
+  uint64_t values = 1;
+  for (const uint64_t side : tensor.spec.shape) {
+    if (side == 0 || side > kMaxValues / values) {
+      return refuse(absl::StrCat("has shape [", absl::StrJoin(tensor.spec.shape, ","),
+                                 "]: expected 1 to ", kMaxValues, " values"));
+    }
+    values *= side;
+  }
+  return tensor;
+}
+
 template <typename T>
 Vector<T> Values(absl::string_view data) {
   Vector<T> values(static_cast<Eigen::Index>(data.size() / sizeof(T)));
@@ -171,14 +215,51 @@ std::string EncodeModel(const std::vector<TensorSpec>& tensors, const Parameters
                        static_cast<unsigned long long>(CountOf(tensors)));
           std::abort();
         }
-        const std::string header = FormatHeader(tensors, sizeof(T) == 4 ? "F32" : "F64", sizeof(T));
-        const uint64_t length = header.size();
-        return absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&length), kPrefix),
-                            header,
+        return absl::StrCat(EncodeModelHeader(tensors, sizeof(T) == 8),
                             absl::string_view(reinterpret_cast<const char*>(values.data()),
                                               static_cast<size_t>(values.size()) * sizeof(T)));
       },
       parameters);
+}
+
+std::string EncodeModelHeader(const std::vector<TensorSpec>& tensors, bool float64) {
+  const std::string header = FormatHeader(tensors, float64 ? "F64" : "F32", float64 ? 8 : 4);
+  const uint64_t length = header.size();
+  return absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&length), kPrefix), header);
+}
+
+absl::StatusOr<ModelFileContents> ListTensors(absl::string_view bytes, absl::string_view name) {
+  LEEWAY_ASSIGN_OR_RETURN(const absl::string_view text, HeaderText(bytes, name));
+  LEEWAY_ASSIGN_OR_RETURN(const Json header, ParseHeader(text, name));
+  std::map<uint64_t, TensorSpec> by_offset;
+  std::string dtype;
+  for (const auto& [key, entry] : header.items()) {
+    if (key == "__metadata__") continue;
+    LEEWAY_ASSIGN_OR_RETURN(const ListedTensor tensor, ListedAs(key, entry, name));
+    if (dtype.empty()) dtype = tensor.dtype;
+    if (tensor.dtype != dtype) {
+      return Refuse(name, absl::StrCat("tensor \"", key, "\" is ", tensor.dtype, ", others are ",
+                                       dtype, "; convert all to one of F32 and F64"));
+    }
+    if (!by_offset.emplace(tensor.begin, tensor.spec).second) {
+      return Refuse(name, absl::StrCat("tensor \"", key, "\" lies where another one does"));
+    }
+  }
+  ModelFileContents contents;
+  if (by_offset.empty()) return Refuse(name, "has no tensors");
+  contents.float64 = dtype == "F64";
+  for (auto& [begin, tensor] : by_offset) contents.tensors.push_back(std::move(tensor));
+  LEEWAY_RETURN_IF_ERROR(DecodeModel(bytes, contents.tensors, name).status());
+  return contents;
+}
+
+absl::Status CheckModelHeader(absl::string_view bytes, const std::vector<TensorSpec>& tensors,
+                              bool float64, absl::string_view name) {
+  LEEWAY_ASSIGN_OR_RETURN(const absl::string_view text, HeaderText(bytes, name));
+  LEEWAY_ASSIGN_OR_RETURN(const uint64_t item_size, ItemSize(text, tensors, name));
+  if (item_size == (float64 ? 8u : 4u)) return absl::OkStatus();
+  return Refuse(name, absl::StrCat("its values are ", float64 ? "F32" : "F64", ", expected ",
+                                   float64 ? "F64" : "F32"));
 }
 
 absl::StatusOr<Parameters> DecodeModel(absl::string_view bytes,

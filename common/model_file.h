@@ -34,6 +34,18 @@ struct TensorSpec {
 // Bytes of the file. The header is padded with spaces to a multiple of 8.
 std::string EncodeModel(const std::vector<TensorSpec>& tensors, const Parameters& parameters);
 
+// The part of that file before the values.
+std::string EncodeModelHeader(const std::vector<TensorSpec>& tensors, bool float64);
+
+// The tensors that a model file holds, in the order of their values.
+struct ModelFileContents {
+  std::vector<TensorSpec> tensors;
+  bool float64 = true;
+};
+// Reads the header of any safetensors file whose tensors are all F32 or all F64 and whose
+// values lie one after the other. Errors name `name` and the tensor.
+absl::StatusOr<ModelFileContents> ListTensors(absl::string_view bytes, absl::string_view name);
+
 // The parameters in a model file that must have exactly these tensors, in any
 // order of keys but at the offsets EncodeModel gives them, all F32 or all F64.
 // Refuses (InvalidArgument, naming `name` and the tensor) anything else:
@@ -41,6 +53,9 @@ std::string EncodeModel(const std::vector<TensorSpec>& tensors, const Parameters
 absl::StatusOr<Parameters> DecodeModel(absl::string_view bytes,
                                        const std::vector<TensorSpec>& tensors,
                                        absl::string_view name);
+// Checks only what stands before the values, all F64 or all F32.
+absl::Status CheckModelHeader(absl::string_view bytes, const std::vector<TensorSpec>& tensors,
+                              bool float64, absl::string_view name);
 
 }  // namespace leeway
 

@@ -63,6 +63,33 @@ absl::StatusOr<ModelLayout> SoftmaxLayout(const v1::SoftmaxRegression& model,
   return layout;
 }
 
+// The welcome of a server brings the contents: they come from the network.
+absl::StatusOr<ModelLayout> FileLayout(const v1::Model& model) {
+  ModelLayout layout;
+  layout.float64 = model.contents().float64();
+  uint64_t parameters = 0;
+  for (const v1::ModelTensor& tensor : model.contents().tensors()) {
+    uint64_t size = 1;
+    for (const uint64_t side : tensor.shape()) {
+      if (side == 0 || side > kMaxParameters / size) size = kMaxParameters + 1;
+      if (size > kMaxParameters) break;
+      size *= side;
+    }
+    parameters += size;
+    if (parameters > kMaxParameters) {
+      return absl::InvalidArgumentError(absl::StrCat("model.file: with tensor '", tensor.name(),
+                                                     "' it has more than ", kMaxParameters,
+                                                     " parameters"));
+    }
+    layout.tensors.push_back({tensor.name(), {tensor.shape().begin(), tensor.shape().end()}});
+  }
+  if (parameters == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.file is ", model.file(), ", whose tensors are not known"));
+  }
+  return layout;
+}
+
 template <typename T>
 Vector<T> Draw(const ModelLayout& layout, Rng rng) {
   Vector<T> parameters = Vector<T>::Zero(static_cast<Eigen::Index>(layout.size()));
@@ -96,6 +123,8 @@ absl::StatusOr<ModelLayout> LayoutOf(const v1::Model& model, const v1::DataSchem
       return CnnLayout(model.cnn(), schema);
     case v1::Model::kLstm:
       return LstmLayout(model.lstm(), schema);
+    case v1::Model::kFile:
+      return FileLayout(model);
     case v1::Model::KIND_NOT_SET:
       break;
   }

@@ -41,6 +41,8 @@ class Rng {
  public:
   Rng(uint64_t seed, uint64_t round, uint64_t client_key, Purpose purpose);
 
+  // Four words that name the stream: Philox's key and the upper half of its counter.
+  std::array<uint32_t, 4> Name() const { return {key_[0], key_[1], counter_[2], counter_[3]}; }
   uint64_t Next64();
   // Uniform in [0, 1), 53 bits.
   double Uniform();

@@ -265,6 +265,11 @@ template void TaskSums::Derive<float>(uint64_t, absl::Span<const float>, absl::S
 template void TaskSums::Derive<double>(uint64_t, absl::Span<const double>, absl::Span<double>,
                                        bool) const;
 
+bool TaskSums::Follows(size_t number) const {
+  return std::any_of(derived_.begin(), derived_.end(),
+                     [&](const Derived& one) { return one.at == number; });
+}
+
 size_t TaskSums::sent_numbers() const {
   return static_cast<size_t>(std::count(sent_.begin(), sent_.end(), true));
 }

@@ -95,6 +95,8 @@ class TaskSums {
   template <typename T>
   void Derive(uint64_t weight, absl::Span<const T> vectors, absl::Span<double> numbers,
               bool decoded = false) const;
+  // Is this number one of those that Derive fills in?
+  bool Follows(size_t number) const;
   // The numbers of a report that are sent: all but those that Derive fills in.
   size_t sent_numbers() const;
   std::vector<double> Sent(absl::Span<const double> numbers) const;

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <sstream>
@@ -14,6 +15,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/digest.h"
+#include "common/model_file.h"
+#include "common/model_layout.h"
 #include "common/status.h"
 
 namespace leeway {
@@ -295,6 +299,61 @@ absl::StatusOr<v1::RunConfig> ParseConfig(absl::string_view text, absl::string_v
   return config;
 }
 
+namespace {
+
+absl::StatusOr<std::string> ReadModelFile(const std::string& path, const v1::RunConfig& config) {
+  const std::filesystem::path file =
+      std::filesystem::path(path).parent_path() / config.model().file();
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream bytes;
+  if (!in || !(bytes << in.rdbuf())) {
+    return absl::NotFoundError(
+        absl::StrCat("model.file: cannot read ", file.string(),
+                     "; write it with leeway.save() or leeway.torch.save() (docs/models.md)"));
+  }
+  return std::move(bytes).str();
+}
+
+// What the rest of the run must know of the file.
+absl::Status FillContents(const std::string& path, v1::RunConfig& config) {
+  if (!config.model().has_file()) return absl::OkStatus();
+  LEEWAY_ASSIGN_OR_RETURN(const std::string bytes, ReadModelFile(path, config));
+  LEEWAY_ASSIGN_OR_RETURN(const ModelFileContents found, ListTensors(bytes, config.model().file()));
+  v1::ModelContents& contents = *config.mutable_model()->mutable_contents();
+  contents.Clear();
+  for (const TensorSpec& spec : found.tensors) {
+    v1::ModelTensor& tensor = *contents.add_tensors();
+    tensor.set_name(spec.name);
+    tensor.mutable_shape()->Add(spec.shape.begin(), spec.shape.end());
+  }
+  contents.set_float64(found.float64);
+  contents.set_sha256(Sha256Hex(bytes));
+  for (int i = 0; i < config.phases_size() && !found.float64; ++i) {
+    if (!config.phases(i).has_constants()) continue;
+    return Bad(
+        absl::StrCat("phases[", i, "].constants"),
+        absl::StrCat("need a model in float64, and ", config.model().file(),
+                     " holds float32; convert it, or leave the phase out and give step sizes"));
+  }
+  return LayoutOf(config.model(), v1::DataSchema()).status();
+}
+
+}  // namespace
+
+absl::StatusOr<ModelPtr> LoadInitialModel(const std::string& path, const v1::RunConfig& config) {
+  if (!config.model().has_file()) return ModelPtr();
+  LEEWAY_ASSIGN_OR_RETURN(const std::string bytes, ReadModelFile(path, config));
+  LEEWAY_ASSIGN_OR_RETURN(const ModelLayout layout, LayoutOf(config.model(), v1::DataSchema()));
+  LEEWAY_ASSIGN_OR_RETURN(const Parameters values,
+                          DecodeModel(bytes, layout.tensors, config.model().file()));
+  const bool finite = std::visit([](const auto& v) { return (v - v).sum() == 0; }, values);
+  if (!finite) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.file: ", config.model().file(), " holds a value that is not finite"));
+  }
+  return MakeModel(layout, values);
+}
+
 absl::StatusOr<v1::RunConfig> LoadConfig(const std::string& path) {
   std::ifstream in(path);
   if (!in) {
@@ -303,7 +362,9 @@ absl::StatusOr<v1::RunConfig> LoadConfig(const std::string& path) {
   }
   std::ostringstream text;
   text << in.rdbuf();
-  return ParseConfig(text.str(), path);
+  LEEWAY_ASSIGN_OR_RETURN(v1::RunConfig config, ParseConfig(text.str(), path));
+  LEEWAY_RETURN_IF_ERROR(Annotate(FillContents(path, config), path));
+  return config;
 }
 
 void CompleteConfig(v1::RunConfig& config) {
@@ -368,8 +429,10 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
     return Bad("phases", "is empty; add at least one of optimum, probe, train, evaluate");
   }
   Seen seen;
-  const bool convex =
-      config.model().has_linear_regression() || config.model().has_softmax_regression();
+  // Of a model in a file nobody knows; that its constants can be measured is checked
+  // when the file is read.
+  const bool convex = config.model().has_linear_regression() ||
+                      config.model().has_softmax_regression() || config.model().has_file();
   for (int i = 0; i < config.phases_size(); ++i) {
     LEEWAY_RETURN_IF_ERROR(CheckPhase(absl::StrCat("phases[", i, "]"), config.phases(i), seen));
     if (config.phases(i).has_constants() && !convex) {

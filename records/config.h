@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/model.h"
 #include "proto/run.pb.h"
 
 namespace leeway {
@@ -15,6 +16,10 @@ namespace leeway {
 absl::StatusOr<v1::RunConfig> ParseConfig(absl::string_view text, absl::string_view name);
 // Reads, parses, completes and checks a file.
 absl::StatusOr<v1::RunConfig> LoadConfig(const std::string& path);
+
+// The initial model of a config with model.file, which was read from `path`; null for
+// models that Leeway contains.
+absl::StatusOr<ModelPtr> LoadInitialModel(const std::string& path, const v1::RunConfig& config);
 
 // Puts the documented defaults where a field was left out.
 void CompleteConfig(v1::RunConfig& config);

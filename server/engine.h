@@ -47,6 +47,8 @@ class Engine {
     std::function<void(const v1::Event&)> on_event;
     // Told of reports, orders and commits. Optional; outlives the engine.
     Meter* meter = nullptr;
+    // The model to start from, of a config with model.file.
+    ModelPtr initial = nullptr;
   };
   // Opens the state directory; resumes the run in it if there is one (its config
   // must then be the same).

@@ -42,7 +42,9 @@ absl::Status Engine::CheckData(const v1::JoinRequest& request) {
     data_ = Data{request.schema(), std::move(layout)};
     return absl::OkStatus();
   }
-  if (google::protobuf::util::MessageDifferencer::Equals(data_->schema, request.schema())) {
+  // A model from a file says nothing of data: whether they fit is the worker's affair.
+  if (options_.config.model().has_file() ||
+      google::protobuf::util::MessageDifferencer::Equals(data_->schema, request.schema())) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(

@@ -151,9 +151,11 @@ absl::Status Serve(const Flags& flags) {
   LEEWAY_ASSIGN_OR_RETURN(v1::RunConfig config, LoadConfig(flags.config));
   if (flags.clients > 0) config.mutable_cohort()->set_clients(flags.clients);
   LEEWAY_RETURN_IF_ERROR(Annotate(CheckClients(config, config.cohort().clients()), flags.config));
+  LEEWAY_ASSIGN_OR_RETURN(ModelPtr initial, LoadInitialModel(flags.config, config));
   const std::unique_ptr<Metrics> metrics = flags.dashboard.empty() ? nullptr : Metrics::Make();
-  LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
-                          Engine::Open({config, flags.state, LogEvent, metrics.get()}));
+  LEEWAY_ASSIGN_OR_RETURN(
+      std::unique_ptr<Engine> engine,
+      Engine::Open({config, flags.state, LogEvent, metrics.get(), std::move(initial)}));
   const std::unique_ptr<grpc::Service> service = MakeService(*engine, std::move(gate));
   const std::unique_ptr<grpc::CallbackGenericService> others = MakeUnknownMethods(*engine);
   int port = 0;

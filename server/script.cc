@@ -10,12 +10,14 @@
 
 namespace leeway {
 
-Script::Script(v1::RunConfig config, ModelLayout layout, uint64_t clients, uint64_t examples) {
+Script::Script(v1::RunConfig config, ModelLayout layout, uint64_t clients, uint64_t examples,
+               ModelPtr initial) {
   run_.config = std::move(config);
   run_.layout = std::move(layout);
   run_.clients = clients;
   run_.examples = examples > 0 ? examples : clients;
-  run_.initial = MakeModel(run_.layout, InitialModel(run_.layout, run_.config.seed()));
+  run_.initial = initial ? std::move(initial)
+                         : MakeModel(run_.layout, InitialModel(run_.layout, run_.config.seed()));
   run_.current = run_.initial;
   EnterPhase();
 }
@@ -96,6 +98,10 @@ RoundPlan Script::Next() const {
   // Probes stay exact; what is trained on, and the drift that comes with it, need not be.
   if (record.kind() == v1::TRAIN_ROUND) plan.task.set_encoding(run_.config.encoding());
   if (plan.task.groups() == 0) plan.task.set_groups(1);
+  // Whose own training loop it may be: agreement is then all that can be measured.
+  if (run_.config.model().has_file() && Asks(plan.task, kDisplacement)) {
+    Ask(kDisplacementSquared, plan.task);
+  }
   AskForMeasures(plan.task);
   for (v1::Sum& sum : *plan.task.mutable_sums()) {
     if (sum.shape() != v1::NUMBER && sum.largest() == 0) sum.set_largest(run_.config.max_update());

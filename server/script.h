@@ -22,8 +22,10 @@ namespace leeway {
 class Script {
  public:
   // At the start of the run. `clients` is the size of the roster, `examples` what
-  // its clients hold together (0: one each).
-  Script(v1::RunConfig config, ModelLayout layout, uint64_t clients, uint64_t examples = 0);
+  // its clients hold together (0: one each), `initial` the model to start from (null: one
+  // drawn by the seed).
+  Script(v1::RunConfig config, ModelLayout layout, uint64_t clients, uint64_t examples = 0,
+         ModelPtr initial = nullptr);
   // Where an earlier process stopped; `load` finds model files by sha256.
   static absl::StatusOr<Script> Resume(
       v1::RunConfig config, ModelLayout layout, uint64_t clients, const v1::ScriptState& state,

@@ -1,0 +1,266 @@
+#include "client/process_worker.h"
+
+#include <google/protobuf/util/message_differencer.h>
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/model_file.h"
+#include "common/rng.h"
+#include "common/status.h"
+
+namespace leeway {
+namespace {
+
+// A program that ends without an answer gets the same order again: it may have been killed
+// for reasons that are not in the order, and the same order gives the same bits.
+constexpr int kTries = 3;
+constexpr size_t kMostHeaderBytes = size_t{1} << 20;  // of the answer's file
+constexpr absl::Duration kFarewell = absl::Seconds(5);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ProcessWorker>> ProcessWorker::Start(
+    const ProcessWorkerOptions& options) {
+  std::unique_ptr<ProcessWorker> worker(new ProcessWorker(options));
+  if (options.fd >= 0) {
+    LEEWAY_ASSIGN_OR_RETURN(worker->program_, WorkerProgram::Inherit(options.fd));
+    LEEWAY_RETURN_IF_ERROR(worker->Greet());
+  } else {
+    LEEWAY_RETURN_IF_ERROR(worker->EnsureReady());
+  }
+  return worker;
+}
+
+absl::Status ProcessWorker::EnsureReady() {
+  if (!program_.running()) {
+    if (options_.fd >= 0) return absl::UnavailableError("the worker has gone");
+    LEEWAY_ASSIGN_OR_RETURN(program_, WorkerProgram::Start(options_.command));
+    prepared_ = false;
+    LEEWAY_RETURN_IF_ERROR(Greet());
+  }
+  if (prepared_ || prepare_.empty()) return absl::OkStatus();
+  return SendPrepare();
+}
+
+absl::StatusOr<std::string> ProcessWorker::Ask(const std::string& line, absl::Duration longest) {
+  const absl::Time deadline = absl::Now() + longest;
+  absl::StatusOr<std::string> reply = program_.socket().Send(line, deadline);
+  if (reply.status().ok()) reply = program_.socket().Receive(deadline);
+  return reply;
+}
+
+absl::Status ProcessWorker::Greet() {
+  const absl::StatusOr<std::string> line = Ask(HelloMessage(), options_.start);
+  if (!line.ok()) {
+    how_it_ended_ = program_.Stop();
+    return absl::FailedPreconditionError(
+        absl::IsDeadlineExceeded(line.status())
+            ? absl::StrCat("the worker did not say hello within ",
+                           absl::FormatDuration(options_.start),
+                           "; is it a worker (docs/worker.md)? Wait longer with "
+                           "--worker-start-seconds")
+            : absl::StrCat("the worker ", how_it_ended_,
+                           " before it said hello; see what it wrote above"));
+  }
+  const absl::StatusOr<v1::JoinRequest> hosted = ParseWorkerHello(*line);
+  if (!hosted.ok()) {
+    Drop();
+    return hosted.status();
+  }
+  if (hosted_.clients().empty()) hosted_ = *hosted;
+  if (!google::protobuf::util::MessageDifferencer::Equals(*hosted, hosted_)) {
+    Drop();
+    return absl::FailedPreconditionError(
+        "the worker was started again and hosts other clients, or other numbers of examples, than "
+        "before; a worker must say the same hello every time");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ProcessWorker::Prepare(const v1::Welcome& welcome) {
+  LEEWAY_ASSIGN_OR_RETURN(layout_, LayoutOf(welcome.model(), hosted_.schema()));
+  seed_ = welcome.seed();
+  model_sha256_.clear();
+  LEEWAY_ASSIGN_OR_RETURN(model_, SharedFile::Make("leeway-model"));
+  LEEWAY_ASSIGN_OR_RETURN(answer_, SharedFile::Make("leeway-answer"));
+  prepare_ = PrepareMessage(welcome, layout_);
+  prepared_ = false;
+  return EnsureReady();
+}
+
+absl::Status ProcessWorker::SendPrepare() {
+  const absl::StatusOr<std::string> line = Ask(prepare_, options_.start);
+  if (!line.ok()) {
+    how_it_ended_ = program_.Stop();
+    return absl::FailedPreconditionError(
+        absl::StrCat("the worker ", how_it_ended_, " while it prepared for the run"));
+  }
+  const absl::StatusOr<WorkerReply> reply = ParseWorkerReply(*line);
+  if (reply.ok() && reply->type == ReplyType::kReady) {
+    prepared_ = true;
+    return absl::OkStatus();
+  }
+  Drop();
+  if (!reply.ok()) return reply.status();
+  return absl::InvalidArgumentError(
+      reply->type == ReplyType::kError
+          ? reply->error
+          : "the worker sent an answer before it said that it is ready");
+}
+
+absl::StatusOr<Parameters> ProcessWorker::Decode(absl::string_view file) const {
+  return DecodeModel(file, layout_.tensors, "model");
+}
+
+absl::Status ProcessWorker::WriteModel(const v1::Order& order, const Parameters& model) {
+  if (order.model().sha256() == model_sha256_) return absl::OkStatus();
+  model_sha256_.clear();
+  const std::string header = EncodeModelHeader(layout_.tensors, layout_.float64);
+  const absl::string_view values = std::visit(
+      [](const auto& v) {
+        return absl::string_view(reinterpret_cast<const char*>(v.data()),
+                                 static_cast<size_t>(v.size()) * sizeof(*v.data()));
+      },
+      model);
+  LEEWAY_RETURN_IF_ERROR(model_.Write({header, values}));
+  model_sha256_ = order.model().sha256();
+  return absl::OkStatus();
+}
+
+void ProcessWorker::Compute(const v1::Order& order, const Parameters& model, Take take) {
+  const absl::Status written = WriteModel(order, model);
+  const WorkerSums sums(order.task(), static_cast<size_t>(SizeOf(model)));
+  for (size_t place = 0; place < static_cast<size_t>(order.clients_size()); ++place) {
+    const uint32_t client = order.clients(static_cast<int>(place));
+    if (!written.ok()) {
+      take(place, written);
+    } else if (std::holds_alternative<Vector<double>>(model)) {
+      take(place, ComputeOne<double>(order, client, sums));
+    } else {
+      take(place, ComputeOne<float>(order, client, sums));
+    }
+  }
+}
+
+template <typename T>
+absl::StatusOr<AnyReport> ProcessWorker::ComputeOne(const v1::Order& order, uint32_t client,
+                                                    const WorkerSums& sums) {
+  const v1::HostedClient& hosted = hosted_.clients(static_cast<int>(client));
+  if (hosted.evaluator() && !sums.only_tests()) {
+    return absl::PermissionDeniedError("holds a central test set: it evaluates, nothing else");
+  }
+  WorkerOrder asked;
+  asked.run = order.run_id();
+  asked.round = order.round();
+  asked.attempt = order.attempt();
+  asked.client = hosted.id();
+  asked.rule = order.task().rule();
+  asked.repeats = order.task().repeats();
+  asked.random = Rng(seed_, order.round(), ClientKey(hosted.id()), Purpose::kBatchOrder).Name();
+  asked.model_file = model_.path();
+  asked.model_sha256 = model_sha256_;
+  asked.sums = sums.asked();
+  asked.answer_file = answer_.path();
+  LEEWAY_ASSIGN_OR_RETURN(const WorkerReply reply, Answer(asked));
+  ClientReport<T> report;
+  absl::Status complete = ReadVectors<T>(sums, report.vectors);
+  if (complete.ok()) {
+    const bool by_examples = order.task().weighting() == v1::EXAMPLES;
+    complete = sums.Complete<T>(reply.numbers, by_examples ? hosted.examples() : 1, report);
+  }
+  if (!complete.ok()) {
+    Drop();
+    return complete;
+  }
+  return AnyReport(std::move(report));
+}
+
+absl::StatusOr<WorkerReply> ProcessWorker::Answer(const WorkerOrder& order) {
+  for (int tries = 1;; ++tries) {
+    LEEWAY_RETURN_IF_ERROR(EnsureReady());
+    WorkerOrder numbered = order;
+    numbered.number = ++orders_;
+    const absl::Time deadline = absl::Now() + options_.deadline;
+    absl::StatusOr<std::string> line = program_.socket().Send(OrderMessage(numbered), deadline);
+    while (line.status().ok()) {
+      line = program_.socket().Receive(deadline);
+      if (!line.ok()) break;
+      absl::StatusOr<WorkerReply> reply = ParseWorkerReply(*line);
+      // Of an order that was given up: a worker that is not ours may come to it late.
+      if (reply.ok() && reply->order && *reply->order < numbered.number) continue;
+      if (!reply.ok() || reply->order != numbered.number || reply->type == ReplyType::kReady) {
+        Drop();
+        if (!reply.ok()) return reply.status();
+        return absl::InvalidArgumentError(
+            reply->type == ReplyType::kError
+                ? reply->error
+                : absl::StrCat("the worker's answer is not to order ", numbered.number));
+      }
+      if (reply->type == ReplyType::kError) return absl::InvalidArgumentError(reply->error);
+      return reply;
+    }
+    if (absl::IsDeadlineExceeded(line.status())) {
+      Drop();
+      return absl::DeadlineExceededError(absl::StrCat("the worker did not answer within ",
+                                                      absl::FormatDuration(options_.deadline),
+                                                      "; wait longer with --worker-deadline"));
+    }
+    if (absl::IsInvalidArgument(line.status())) {
+      Drop();
+      return absl::InvalidArgumentError(absl::StrCat("the worker: ", line.status().message()));
+    }
+    if (options_.fd >= 0) options_.on_gone();
+    how_it_ended_ = program_.Stop();
+    if (tries == kTries) {
+      return absl::UnavailableError(absl::StrCat("the worker ", how_it_ended_,
+                                                 " instead of answering, the last of ", tries,
+                                                 " times; see what it wrote"));
+    }
+  }
+}
+
+template <typename T>
+absl::Status ProcessWorker::ReadVectors(const WorkerSums& sums, std::vector<T>& values) const {
+  if (sums.tensors().empty()) return absl::OkStatus();
+  const absl::string_view name = "the worker's answer_file";
+  LEEWAY_ASSIGN_OR_RETURN(const uint64_t size, answer_.Size());
+  uint64_t length = 0;
+  if (size >= sizeof length) {
+    LEEWAY_RETURN_IF_ERROR(answer_.Read(0, reinterpret_cast<char*>(&length), sizeof length));
+  }
+  if (size < sizeof length || length > std::min<uint64_t>(size - sizeof length, kMostHeaderBytes)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is not a safetensors file; write the vectors that `sums` asks for"));
+  }
+  std::string header(sizeof length + length, '\0');
+  LEEWAY_RETURN_IF_ERROR(answer_.Read(0, header.data(), header.size()));
+  constexpr bool kFloat64 = std::is_same_v<T, double>;
+  LEEWAY_RETURN_IF_ERROR(CheckModelHeader(header, sums.tensors(), kFloat64, name));
+  uint64_t count = 0;
+  for (const TensorSpec& tensor : sums.tensors()) count += tensor.size();
+  if (size - header.size() < count * sizeof(T)) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " is truncated"));
+  }
+  values.resize(count);
+  return answer_.Read(header.size(), reinterpret_cast<char*>(values.data()), count * sizeof(T));
+}
+
+void ProcessWorker::Drop() {
+  if (options_.fd < 0) how_it_ended_ = program_.Stop();
+}
+
+void ProcessWorker::Finish(absl::string_view error) {
+  if (!program_.running()) return;
+  const absl::Time deadline = absl::Now() + kFarewell;
+  if (!program_.socket().Send(FinishedMessage(error), deadline).ok()) return;
+  // It may have something to put away: until it hangs up, or the time is over.
+  while (program_.socket().Receive(deadline).ok()) {
+  }
+}
+
+}  // namespace leeway

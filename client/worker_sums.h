@@ -1,0 +1,60 @@
+// WorkerSums: what to ask a worker for so that a task can be answered, and the report made of
+// what it answers. A worker computes little: what follows from that is worked out here
+// (docs/worker.md). Constant after construction.
+#ifndef LEEWAY_CLIENT_WORKER_SUMS_H_
+#define LEEWAY_CLIENT_WORKER_SUMS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "client/client_report.h"
+#include "client/worker_messages.h"
+#include "common/model_file.h"
+#include "common/sums.h"
+#include "proto/federation.pb.h"
+
+namespace leeway {
+
+class WorkerSums {
+ public:
+  // `task` must outlive this.
+  WorkerSums(const v1::Task& task, size_t dimension);
+
+  const std::vector<AskedSum>& asked() const { return asked_; }
+  // The tensors of the answer's file. The first values of it are the report's vectors.
+  const std::vector<TensorSpec>& tensors() const { return tensors_; }
+  // Nothing of the training part is asked for.
+  bool only_tests() const { return only_tests_; }
+
+  // Completes a report: `report.vectors` holds all values of the file, and keeps those of
+  // the task. Errors name the sum.
+  template <typename T>
+  absl::Status Complete(const std::map<std::string, double>& numbers, uint64_t weight,
+                        ClientReport<T>& report) const;
+
+ private:
+  // Adds it, unless it is there.
+  void AskFor(absl::string_view name, uint32_t steps, v1::SumShape shape);
+  void AskForNumber(const v1::Sum& sum, size_t place);
+  // The value of one number of the task.
+  absl::StatusOr<double> ValueOf(const v1::Sum& sum, size_t place,
+                                 const std::map<std::string, double>& numbers, uint64_t weight,
+                                 double hessian_distance) const;
+  template <typename T>
+  absl::StatusOr<double> HessianDistance(absl::Span<const T> values) const;
+
+  const v1::Task& task_;
+  const size_t dimension_;
+  const TaskSums sums_;
+  std::vector<AskedSum> asked_;
+  std::vector<TensorSpec> tensors_;
+  bool only_tests_ = true;
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_CLIENT_WORKER_SUMS_H_

@@ -1,0 +1,112 @@
+"""Flower clients in a Leeway federation: change one import.
+
+    leeway.flower.start_client(server_address="127.0.0.1:4760", client=MyClient(), examples=len(data))
+
+Takes an unchanged NumPyClient by its shape: get_parameters(config), fit(parameters, config) -> (arrays, n, metrics) and, for
+tests, evaluate(parameters, config) -> (loss, n, metrics). Imports nothing of Flower. A client that honours
+config["local_steps"] (1: one step on all data) and config["learning_rate"] gets drift, else measures by displacements.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from leeway._errors import Error
+from leeway._serve import serve
+from leeway._tensors import Tensor, save as save_tensors, split
+
+UNKNOWN = {"hessian", "smoothness", "convexity", "iterate_bias_squared", "pseudo_gradient_variance"}
+
+
+def save(client: Any, path: str) -> None:
+    """Writes the initial model of a run from the client's get_parameters."""
+    arrays = _unwrapped(client).get_parameters({})
+    save_tensors({f"parameter_{i:03}": np.asarray(a) for i, a in enumerate(arrays)}, path)
+
+
+def start_client(*, server_address: str, client: Any = None, client_fn: Any = None, examples: Optional[int] = None,
+                 test_examples: int = 0, name: Optional[str] = None, **options: Any) -> None:
+    """Takes part in a run, and returns when it is over. The tensors of the run's model are the client's parameters, in
+    their order. examples: how many the client trains on; default: what fit returns for the initial parameters."""
+    if client is None and client_fn is not None:
+        client = client_fn(name or "0")
+    host = FlowerHost(_unwrapped(client), examples, test_examples, name)
+    serve(server_address, host, options)
+
+
+class FlowerHost:
+    """One client."""
+
+    def __init__(self, client: Any, examples: Optional[int], test_examples: int, name: Optional[str]):
+        if not hasattr(client, "fit"):
+            raise Error(f"client is {type(client).__name__}, which has no fit(); give a NumPyClient")
+        self._client = client
+        if examples is None:
+            _, examples, _ = client.fit(client.get_parameters({}), {"round": 0, "local_steps": 1, "learning_rate": 0.0})
+        self._examples, self._test_examples = int(examples), test_examples
+        self._name = name or socket.gethostname()
+        self._tensors: List[Tensor] = []
+
+    def clients(self) -> List[Dict[str, Any]]:
+        return [{"name": self._name, "examples": self._examples, "test_examples": self._test_examples}]
+
+    def schema(self) -> Dict[str, Any]:
+        return {}
+
+    def prepare(self, tensors: List[Tensor], dtype: np.dtype, message: Mapping[str, Any]) -> None:
+        self._tensors = tensors
+
+    def _fit(self, model: np.ndarray, order: Dict[str, Any], steps: int) -> Tuple[np.ndarray, Mapping[str, Any]]:
+        rule = order["rule"]
+        config = {"round": order["round"], "server_round": order["round"], "local_steps": steps,
+                  "local_epochs": rule["epochs"], "learning_rate": rule["step_size"], "batch_size": rule["batch_size"]}
+        arrays, _, metrics = self._client.fit(list(split(model.copy(), self._tensors).values()), config)
+        if len(arrays) != len(self._tensors):
+            raise Error(f"fit returned {len(arrays)} arrays, the run's model has {len(self._tensors)} tensors")
+        flat = np.empty_like(model)
+        for array, (name, part) in zip(arrays, split(flat, self._tensors).items()):
+            if np.shape(array) != part.shape:
+                raise Error(f"fit returned shape {list(np.shape(array))} for tensor '{name}', which has "
+                            f"{list(part.shape)}")
+            part[...] = array
+        return model - flat, metrics
+
+    def answer(self, order: Dict[str, Any], model: np.ndarray) -> Tuple[Dict[str, float], Sequence[np.ndarray]]:
+        names = {s["name"] for s in order["sums"]}
+        if names & UNKNOWN:
+            raise Error(f"the round asks for {sorted(names & UNKNOWN)[0]}, which a Flower client cannot report")
+        eta, steps = order["rule"]["step_size"], order["rule"]["steps"]
+        vectors: Dict[str, np.ndarray] = {}
+        metrics: Mapping[str, Any] = {}
+        gradient = None
+        if names & {"gradient", "drift"}:
+            step, metrics = self._fit(model, dict(order, rule=dict(order["rule"], batch_size=0, step_size=eta or 1.0)), 1)
+            gradient = step / (eta or 1.0)
+            vectors["gradient"] = gradient
+        for s in order["sums"]:
+            if s["name"] in ("displacement", "drift"):
+                h = s["steps"] or steps
+                u, metrics = self._fit(model, order, h)
+                vectors[s["key"]] = u if s["name"] == "displacement" else gradient - u / (eta * max(h, 1))
+        return self._numbers(order, model, metrics), [vectors[s["key"]] for s in order["sums"] if s["shape"] != "number"]
+
+    def _numbers(self, order: Dict[str, Any], model: np.ndarray, metrics: Mapping[str, Any]) -> Dict[str, float]:
+        wanted = {s["key"] for s in order["sums"] if s["shape"] == "number"}
+        values: Dict[str, float] = {}
+        if wanted & {"test_examples", "test_loss", "test_correct"} or "loss" not in metrics and "loss" in wanted:
+            loss, n, more = self._client.evaluate(list(split(model.copy(), self._tensors).values()),
+                                                  {"round": order["round"]})
+            n = min(int(n), self._test_examples)
+            values = {"loss": float(loss), "test_examples": n, "test_loss": float(loss) * n,
+                      "test_correct": round(float(more.get("accuracy", 0.0)) * n)}
+        if "loss" in metrics:
+            values["loss"] = float(metrics["loss"])
+        return {key: values[key] for key in wanted}
+
+
+def _unwrapped(client: Any) -> Any:
+    """Flower wraps a NumPyClient in a Client by to_client()."""
+    return getattr(client, "numpy_client", client)

@@ -1,0 +1,161 @@
+"""Client, Flower and how a leeway-client is kept, with a stand-in for leeway-client."""
+
+import json
+import os
+import stat
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+import numpy as np
+
+import leeway
+import leeway.flower
+from leeway._serve import Attachment
+from leeway._tensors import Tensor, header, load
+
+# Sends what the plan says, one step after the other, and writes down what comes back.
+STAND_IN = """#!{python}
+import json, os, signal, socket, sys
+folder = os.path.dirname(os.path.abspath(__file__))
+s = socket.socket(fileno=int(sys.argv[sys.argv.index("--worker-fd") + 1]))
+lines = s.makefile("rb")
+with open(folder + "/arguments", "a") as f: f.write(json.dumps(sys.argv[1:]) + "\\n")
+with open(folder + "/plan") as f: plan = json.load(f)
+for step in plan:
+    if step == "die once":
+        if not os.path.exists(folder + "/died"):
+            open(folder + "/died", "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        continue
+    if step == "die": os.kill(os.getpid(), signal.SIGKILL)
+    if step == "exit": sys.exit(3)
+    s.sendall(json.dumps(step).encode() + b"\\n")
+    if step["type"] != "finished":
+        with open(folder + "/replies", "ab") as f: f.write(lines.readline())
+"""
+
+HELLO = {"type": "hello", "oldest": 1, "newest": 1, "program": "stand-in"}
+PREPARE = {"type": "prepare", "seed": "1", "model": {}, "dtype": "F64", "tensors": [{"name": "w", "shape": [2]}]}
+FINISHED = {"type": "finished"}
+
+
+class AttachmentTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        path = os.path.join(self.folder, "leeway-client")
+        with open(path, "w") as f:
+            f.write(STAND_IN.format(python=sys.executable))
+        os.chmod(path, stat.S_IRWXU)
+        with open(self.path("model"), "wb") as f:
+            f.write(header([Tensor("w", (2,))], np.dtype("float64")) + np.array([1.0, -2.0]).tobytes())
+        open(self.path("answer"), "w").close()
+        environment = mock.patch.dict(os.environ, LEEWAY_BIN=self.folder)
+        environment.start()
+        self.addCleanup(environment.stop)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def plan(self, *steps):
+        with open(self.path("plan"), "w") as f:
+            json.dump(steps, f)
+
+    def replies(self):
+        with open(self.path("replies")) as f:
+            return [json.loads(line) for line in f]
+
+    def order(self, number, *sums, **rule):
+        shapes = {"displacement": "vector", "drift": "vector", "gradient": "vector"}
+        return {"type": "order", "order": number, "run": "r", "round": number, "attempt": 1, "client": "a",
+                "rule": {"step_size": 0.5, "steps": 2, "epochs": 0, "batch_size": 0, **rule}, "repeats": 0,
+                "random": [1, 2, 3, 4], "model": {"file": self.path("model"), "sha256": "x"},
+                "sums": [{"key": s, "name": s, "steps": 0, "shape": shapes.get(s, "number")} for s in sums],
+                "answer_file": self.path("answer")}
+
+    def client(self):
+        return leeway.Client("host:1", examples=5, name="a", tls_ca="ca.crt", insecure_anywhere=True, give_up=None)
+
+    def test_a_loop_of_ones_own(self):
+        self.plan(HELLO, PREPARE, self.order(1, "loss", "displacement"), self.order(2, "loss", "displacement"), FINISHED)
+        rounds = []
+        for task in self.client():
+            rounds.append((task.round, task.steps, task.trains, task.model["w"].tolist()))
+            task.report({"w": task.model["w"] + 1}, metrics={"loss": 0.5})
+        self.assertEqual(rounds, [(1, 2, True, [1.0, -2.0]), (2, 2, True, [1.0, -2.0])])
+        self.assertEqual(self.replies()[2:], [{"type": "answer", "order": n, "numbers": {"loss": 0.5}} for n in (1, 2)])
+        self.assertEqual(load(self.path("answer"))["displacement"].tolist(), [-1.0, -1.0])
+        with open(self.path("arguments")) as f:
+            self.assertEqual(json.loads(f.readline())[:5],
+                             ["--server", "host:1", "--tls-ca", "ca.crt", "--insecure-anywhere"])
+
+    def test_a_loop_of_ones_own_cannot_report_drift_and_says_why(self):
+        self.plan(HELLO, PREPARE, self.order(1, "loss", "drift"), FINISHED)
+        self.assertEqual([task for task in self.client()], [])
+        self.assertIn("drift_off: true", self.replies()[2]["error"])
+
+    def test_bad_reports_are_named(self):
+        self.plan(HELLO, PREPARE, self.order(1, "loss", "displacement"), FINISHED)
+        for task in self.client():
+            for model, metrics, words in (({"w": np.zeros(2)}, {}, "asks for 'loss'"),
+                                          ({"v": np.zeros(2)}, {"loss": 1}, "no tensor 'w'"),
+                                          ({"w": np.zeros(3)}, {"loss": 1}, r"has shape \[3\]"),
+                                          ({"w": np.array([1, np.nan])}, {"loss": 1}, "not finite"),
+                                          (None, {"loss": 1}, "trained model")):
+                with self.assertRaisesRegex(leeway.Error, words):
+                    task.report(model, metrics=metrics)
+        self.assertIn("without task.report", self.replies()[2]["error"])
+
+    def test_a_client_that_was_killed_is_started_again(self):
+        self.plan(HELLO, PREPARE, "die once", self.order(1, "loss", "displacement"), FINISHED)
+        rounds = 0
+        for task in self.client():
+            task.report(task.model, metrics={"loss": 0})
+            rounds += 1
+        self.assertEqual(rounds, 1)
+        self.assertEqual([r["type"] for r in self.replies()], ["hello", "ready", "hello", "ready", "answer"])
+
+    def test_one_that_gives_up_or_always_dies_is_an_error(self):
+        self.plan(HELLO, "exit")
+        with self.assertRaisesRegex(leeway.Error, "exited with code 3"):
+            list(self.client())
+        self.plan(HELLO, "die")
+        with self.assertRaisesRegex(leeway.Error, "killed by signal 9"):
+            list(self.client())
+        self.plan(HELLO, {"type": "finished", "error": "no server at host:1; start it"})
+        with self.assertRaisesRegex(leeway.Error, "no server at host:1; start it"):
+            list(self.client())
+
+    def test_a_flower_client(self):
+        class Quadratic:  # NumPyClient's shape; F = |w|^2/2
+            calls = []
+
+            def get_parameters(self, config):
+                return [np.array([1.0, -2.0])]
+
+            def fit(self, parameters, config):
+                self.calls.append(config["local_steps"])
+                w = parameters[0]
+                for _ in range(config["local_steps"]):
+                    w = w - config["learning_rate"] * w
+                return [w], 7, {"loss": 0.5 * float(parameters[0] @ parameters[0])}
+
+        self.plan(HELLO, PREPARE, self.order(1, "loss", "displacement", "drift"), FINISHED)
+        leeway.flower.start_client(server_address="host:1", client=Quadratic(), name="a")
+        self.assertEqual(self.replies()[0]["clients"][0]["examples"], 7)
+        self.assertEqual(self.replies()[2]["numbers"], {"loss": 2.5})
+        vectors = load(self.path("answer"))
+        np.testing.assert_allclose(vectors["displacement"], np.array([1, -2]) * 0.75)
+        np.testing.assert_allclose(vectors["drift"], np.array([1, -2]) * 0.25)
+
+    def test_a_missing_program_is_named(self):
+        with mock.patch.dict(os.environ, LEEWAY_BIN="/nowhere"):
+            with self.assertRaisesRegex(leeway.Error, "no program /nowhere/leeway-client"):
+                Attachment("host:1", None, {})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,37 @@
+"""Linear or softmax regression as a NumPy function: numpy_client.py MODEL SERVER DATA CLIENT..."""
+
+import os
+import sys
+
+import numpy as np
+
+import leeway
+
+
+def linear(w, batch):
+    x, y = batch
+    r = x @ w - y
+    return 0.5 * np.mean(r ** 2), x.T @ r / len(y)
+
+
+def softmax(w, batch, l2=0.01):
+    x, y = batch
+    scores = x @ w["weight"].T + w["bias"]
+    scores -= scores.max(axis=1, keepdims=True)
+    p = np.exp(scores)
+    p /= p.sum(axis=1, keepdims=True)
+    rows = np.arange(len(y))
+    loss = -np.mean(np.log(p[rows, y])) + 0.5 * l2 * sum(np.sum(t ** 2) for t in w.values())
+    p[rows, y] -= 1
+    p /= len(y)
+    return loss, {"weight": p.T @ x + l2 * w["weight"], "bias": p.sum(axis=0) + l2 * w["bias"]}
+
+
+def load(folder, part="train"):
+    return tuple(np.load(os.path.join(folder, f"{part}_{axis}.npy")) for axis in "xy")
+
+
+if __name__ == "__main__":
+    kind, server, folder, *clients = sys.argv[1:]
+    leeway.join(server, gradient={"linear": linear, "softmax": softmax}[kind],
+                data={c: load(os.path.join(folder, c)) for c in clients})
