@@ -100,6 +100,8 @@ class TrainPhase : public PhaseScript {
     if (!config_.drift_off() && trained % config_.drift_every() == 0) {
       Ask(kDrift, plan.task).set_largest(run.config.max_update() / plan.task.rule().step_size());
     }
+    // Clients with training loops of their own cannot tell drift, but how far they agree.
+    if (run.config.model().has_file()) Ask(kDisplacementSquared, plan.task);
     plan.sample = run.config.cohort().size();
     plan.base = run.current;
     return plan;
