@@ -191,7 +191,7 @@ class WriteReportTest : public testing::Test {
     for (size_t i = 0; i < roster.size(); ++i) {
       roster[i] = {"client " + std::to_string(i), 1, 0};
     }
-    EXPECT_TRUE((*store)->Begin("run-1", run.config, v1::DataSchema(), roster, {}, {""}).ok());
+    EXPECT_TRUE((*store)->Begin("run-1", run.config, v1::DataSchema(), roster, {}, {}).ok());
     for (const v1::RoundRecord& record : run.records) {
       RoundCommit commit;
       commit.record = record;

@@ -73,7 +73,7 @@ TEST(RunJsonTest, HasTheAgreedKeys) {
   EXPECT_THAT(json, HasSubstr("\"round\": 1,\n      \"loss\": 0.10000000000000001,"));
   EXPECT_THAT(json, HasSubstr("\"average_drift_squared\": 1.0000000000000001e-09,"));
   EXPECT_THAT(json, HasSubstr("\"average_drift_squared\": null,"));
-  EXPECT_THAT(json, HasSubstr("\"evaluations\": [],\n  \"events\": 0,\n  "
+  EXPECT_THAT(json, HasSubstr("\"evaluations\": [],\n  \"events\": 0,\n  \"troubles\": 0,\n  "
                               "\"final_model\": \"runs/paper/models/final.safetensors\"\n}\n"));
   EXPECT_THAT(json, Not(HasSubstr("message")));
 }
@@ -84,7 +84,7 @@ TEST(RunJsonTest, WhatIsNotThereIsNull) {
   EXPECT_EQ(RunJson(run),
             "{\n  \"status\": \"gathering\",\n  \"seed\": null,\n  \"optimum\": null,\n"
             "  \"constants\": null,\n  \"fixed_points\": [],\n  \"probes\": [],\n  \"rounds\": "
-            "[],\n  \"evaluations\": [],\n  \"events\": 0,\n"
+            "[],\n  \"evaluations\": [],\n  \"events\": 0,\n  \"troubles\": 0,\n"
             "  \"final_model\": null\n}\n");
   EXPECT_THAT(RunText(run), HasSubstr("waiting for its clients"));
 }
