@@ -49,9 +49,8 @@ absl::Status ProcessWorker::EnsureReady() {
 
 absl::StatusOr<std::string> ProcessWorker::Ask(const std::string& line, absl::Duration longest) {
   const absl::Time deadline = absl::Now() + longest;
-  absl::StatusOr<std::string> reply = program_.socket().Send(line, deadline);
-  if (reply.status().ok()) reply = program_.socket().Receive(deadline);
-  return reply;
+  LEEWAY_RETURN_IF_ERROR(program_.socket().Send(line, deadline));
+  return program_.socket().Receive(deadline);
 }
 
 absl::Status ProcessWorker::Greet() {
@@ -166,7 +165,7 @@ absl::StatusOr<AnyReport> ProcessWorker::ComputeOne(const v1::Order& order, uint
   asked.model_sha256 = model_sha256_;
   asked.sums = sums.asked();
   asked.answer_file = answer_.path();
-  LEEWAY_ASSIGN_OR_RETURN(const WorkerReply reply, Answer(asked));
+  LEEWAY_ASSIGN_OR_RETURN(const WorkerReply reply, Answer(std::move(asked)));
   ClientReport<T> report;
   absl::Status complete = ReadVectors<T>(sums, report.vectors);
   if (complete.ok()) {
@@ -180,39 +179,41 @@ absl::StatusOr<AnyReport> ProcessWorker::ComputeOne(const v1::Order& order, uint
   return AnyReport(std::move(report));
 }
 
-absl::StatusOr<WorkerReply> ProcessWorker::Answer(const WorkerOrder& order) {
+absl::StatusOr<WorkerReply> ProcessWorker::Exchange(const WorkerOrder& order) {
+  const absl::Time deadline = absl::Now() + options_.deadline;
+  LEEWAY_RETURN_IF_ERROR(program_.socket().Send(OrderMessage(order), deadline));
+  while (true) {
+    LEEWAY_ASSIGN_OR_RETURN(const std::string line, program_.socket().Receive(deadline));
+    LEEWAY_ASSIGN_OR_RETURN(WorkerReply reply, ParseWorkerReply(line));
+    // Of an order that was given up: a worker that is not ours may come to it late.
+    if (reply.order && *reply.order < order.number) continue;
+    if (reply.order == order.number && reply.type != ReplyType::kReady) return reply;
+    return absl::InvalidArgumentError(
+        reply.type == ReplyType::kError
+            ? reply.error
+            : absl::StrCat("the worker sent something else than an answer to order ",
+                           order.number));
+  }
+}
+
+absl::StatusOr<WorkerReply> ProcessWorker::Answer(WorkerOrder order) {
   for (int tries = 1;; ++tries) {
     LEEWAY_RETURN_IF_ERROR(EnsureReady());
-    WorkerOrder numbered = order;
-    numbered.number = ++orders_;
-    const absl::Time deadline = absl::Now() + options_.deadline;
-    absl::StatusOr<std::string> line = program_.socket().Send(OrderMessage(numbered), deadline);
-    while (line.status().ok()) {
-      line = program_.socket().Receive(deadline);
-      if (!line.ok()) break;
-      absl::StatusOr<WorkerReply> reply = ParseWorkerReply(*line);
-      // Of an order that was given up: a worker that is not ours may come to it late.
-      if (reply.ok() && reply->order && *reply->order < numbered.number) continue;
-      if (!reply.ok() || reply->order != numbered.number || reply->type == ReplyType::kReady) {
-        Drop();
-        if (!reply.ok()) return reply.status();
-        return absl::InvalidArgumentError(
-            reply->type == ReplyType::kError
-                ? reply->error
-                : absl::StrCat("the worker's answer is not to order ", numbered.number));
-      }
-      if (reply->type == ReplyType::kError) return absl::InvalidArgumentError(reply->error);
-      return reply;
+    order.number = ++orders_;
+    absl::StatusOr<WorkerReply> reply = Exchange(order);
+    if (reply.ok() && reply->type == ReplyType::kError) {
+      return absl::InvalidArgumentError(reply->error);
     }
-    if (absl::IsDeadlineExceeded(line.status())) {
+    if (reply.ok()) return reply;
+    if (absl::IsDeadlineExceeded(reply.status())) {
       Drop();
       return absl::DeadlineExceededError(absl::StrCat("the worker did not answer within ",
                                                       absl::FormatDuration(options_.deadline),
                                                       "; wait longer with --worker-deadline"));
     }
-    if (absl::IsInvalidArgument(line.status())) {
+    if (!absl::IsUnavailable(reply.status())) {
       Drop();
-      return absl::InvalidArgumentError(absl::StrCat("the worker: ", line.status().message()));
+      return reply.status();
     }
     if (options_.fd >= 0) options_.on_gone();
     how_it_ended_ = program_.Stop();

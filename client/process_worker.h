@@ -66,8 +66,11 @@ class ProcessWorker : public Worker {
   template <typename T>
   absl::StatusOr<AnyReport> ComputeOne(const v1::Order& order, uint32_t client,
                                        const WorkerSums& sums);
-  // The worker's answer to this order. Unavailable: it has ended.
-  absl::StatusOr<WorkerReply> Answer(const WorkerOrder& order);
+  // The worker's answer to this order, which gets its number here; if it ends, it is
+  // started and asked again.
+  absl::StatusOr<WorkerReply> Answer(WorkerOrder order);
+  // Sends the order once and waits for the reply to it. Unavailable: the worker has ended.
+  absl::StatusOr<WorkerReply> Exchange(const WorkerOrder& order);
   // The values in the answer's file.
   template <typename T>
   absl::Status ReadVectors(const WorkerSums& sums, std::vector<T>& values) const;
