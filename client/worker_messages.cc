@@ -26,12 +26,13 @@ absl::Status Nonsense(absl::string_view what, absl::string_view line) {
       "the worker sent ", what, ": ", line.substr(0, kShown), line.size() > kShown ? " ..." : ""));
 }
 
-absl::StatusOr<Json> ParseObject(absl::string_view line) {
-  Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+// Not a StatusOr: Json converts to nearly everything, a Status included.
+absl::Status ParseObject(absl::string_view line, Json& json) {
+  json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.is_object()) {
     return Nonsense("a line that is not a JSON object (docs/worker.md)", line);
   }
-  return json;
+  return absl::OkStatus();
 }
 
 std::string Text(const Json& json, const char* key) {
@@ -135,7 +136,8 @@ std::string FinishedMessage(absl::string_view error) {
 }
 
 absl::StatusOr<v1::JoinRequest> ParseWorkerHello(absl::string_view line) {
-  LEEWAY_ASSIGN_OR_RETURN(const Json json, ParseObject(line));
+  Json json;
+  LEEWAY_RETURN_IF_ERROR(ParseObject(line, json));
   if (Text(json, "type") == "error") {
     return absl::InvalidArgumentError(absl::StrCat("the worker says: ", Text(json, "error")));
   }
@@ -162,7 +164,8 @@ absl::StatusOr<v1::JoinRequest> ParseWorkerHello(absl::string_view line) {
 }
 
 absl::StatusOr<WorkerReply> ParseWorkerReply(absl::string_view line) {
-  LEEWAY_ASSIGN_OR_RETURN(const Json json, ParseObject(line));
+  Json json;
+  LEEWAY_RETURN_IF_ERROR(ParseObject(line, json));
   const std::string type = Text(json, "type");
   WorkerReply reply;
   reply.order = Natural(json, "order");
