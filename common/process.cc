@@ -1,6 +1,7 @@
 #include "common/process.h"
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -50,6 +51,14 @@ void OnTermination(bool watch_stdin, std::function<void()> stop) {
     AwaitTermination(signals, false);
     _exit(130);
   }).detach();
+}
+
+uint64_t RaiseFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
+  rlimit raised = limit;
+  raised.rlim_cur = limit.rlim_max;
+  return setrlimit(RLIMIT_NOFILE, &raised) == 0 ? raised.rlim_cur : limit.rlim_cur;
 }
 
 }  // namespace leeway

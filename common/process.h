@@ -1,8 +1,9 @@
 // How our processes are told to stop: SIGINT, SIGTERM, or the end of standard
-// input when the program that started them has gone.
+// input when the program that started them has gone. And how many files they may open.
 #ifndef LEEWAY_COMMON_PROCESS_H_
 #define LEEWAY_COMMON_PROCESS_H_
 
+#include <cstdint>
 #include <functional>
 
 namespace leeway {
@@ -14,6 +15,10 @@ void BlockTerminationSignals();
 // process), at the first SIGINT or SIGTERM or, with `watch_stdin`, when standard
 // input ends. A second signal exits at once.
 void OnTermination(bool watch_stdin, std::function<void()> stop);
+
+// Lets this process open as many files as it may ask for (its hard limit, ulimit -Hn), and
+// says how many that are.
+uint64_t RaiseFileLimit();
 
 }  // namespace leeway
 

@@ -1,36 +1,25 @@
 #include "dashboard/http.h"
 
-#include <httplib.h>
-#include <poll.h>
-
-#include <algorithm>
-#include <array>
-#include <thread>
-
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/time/clock.h"
 #include "common/credentials.h"
 #include "common/mutex.h"
 #include "common/status.h"
 #include "dashboard/assets.h"
+#include "dashboard/http_server.h"
 
 namespace leeway {
 namespace {
 
-// Every open page holds a thread; the others are for everything else.
+// Every open page holds a thread; the others are for everything else, and they are free
+// again as soon as an answer is sent.
 constexpr int kMostWatchers = 24;
 constexpr size_t kThreads = 32;
 // A line now and then shows a page that the connection lives, and us that the page does.
 constexpr absl::Duration kHeartbeat = absl::Seconds(10);
 constexpr absl::Duration kFarewell = absl::Seconds(3);
-// What one request may have: its line and headers, and the time to send them or to
-// take the next piece of the answer.
-constexpr size_t kMostRequestBytes = 32 << 10;
-constexpr absl::Duration kPatience = absl::Seconds(5);
-
 // Nothing but our own files, and no way to put the page into another one.
 constexpr char kPolicy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' "
@@ -67,67 +56,6 @@ std::string HostName(const std::string& header) {
   return header.substr(0, colon);
 }
 
-// One connection's bytes: a request that is too long, or comes too slowly, is cut off.
-// httplib limits neither the length of a line nor that of a body sent in chunks.
-class RequestStream : public httplib::Stream {
- public:
-  explicit RequestStream(socket_t socket) : socket_(socket) {}
-
-  bool is_readable() const override { return begin_ < end_ || Poll(POLLIN, until_ - absl::Now()); }
-  bool is_writable() const override { return Poll(POLLOUT, kPatience); }
-  ssize_t read(char* out, size_t size) override {
-    if (begin_ == end_) {
-      const size_t room = std::min(buffer_.size(), left_);
-      if (room == 0 || !is_readable()) return -1;
-      const ssize_t got = recv(socket_, buffer_.data(), room, 0);
-      if (got <= 0) return got;
-      begin_ = 0;
-      end_ = static_cast<size_t>(got);
-      left_ -= end_;
-    }
-    const size_t n = std::min(size, end_ - begin_);
-    std::copy_n(buffer_.data() + begin_, n, out);
-    begin_ += n;
-    return static_cast<ssize_t>(n);
-  }
-  ssize_t write(const char* bytes, size_t size) override {
-    return is_writable() ? send(socket_, bytes, size, MSG_NOSIGNAL) : -1;
-  }
-  // Nobody asks who calls.
-  void get_remote_ip_and_port(std::string&, int&) const override {}
-  void get_local_ip_and_port(std::string&, int&) const override {}
-  socket_t socket() const override { return socket_; }
-
- private:
-  // False also when the other side is gone.
-  bool Poll(short event, absl::Duration wait) const {
-    pollfd waited = {socket_, static_cast<short>(event | POLLRDHUP), 0};
-    const int64_t milliseconds = absl::ToInt64Milliseconds(std::max(wait, absl::ZeroDuration()));
-    if (poll(&waited, 1, static_cast<int>(milliseconds)) != 1) return false;
-    return (waited.revents & event) != 0 && (event == POLLIN || !(waited.revents & POLLRDHUP));
-  }
-
-  const socket_t socket_;
-  const absl::Time until_ = absl::Now() + kPatience;
-  size_t left_ = kMostRequestBytes;
-  std::array<char, 4096> buffer_;
-  size_t begin_ = 0;
-  size_t end_ = 0;
-};
-
-// Serves one request a connection, so that nothing that follows one is read.
-class HttpServer : public httplib::Server {
- private:
-  bool process_and_close_socket(socket_t socket) override {
-    RequestStream stream(socket);
-    bool closed = false;
-    const bool served = process_request(stream, /*close_connection=*/true, closed, nullptr);
-    shutdown(socket, SHUT_RDWR);
-    close(socket);
-    return served;
-  }
-};
-
 class HttpDashboard : public Dashboard {
  public:
   HttpDashboard(Options options, Address address)
@@ -138,33 +66,21 @@ class HttpDashboard : public Dashboard {
   ~HttpDashboard() override { Stop(); }
 
   absl::Status Listen() {
-    server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-    // httplib would let a second server share the port.
-    server_.set_socket_options([](socket_t socket) {
-      const int yes = 1;
-      setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    });
     server_.set_default_headers({{"Content-Security-Policy", kPolicy},
                                  {"X-Content-Type-Options", "nosniff"},
                                  {"Referrer-Policy", "no-referrer"},
                                  {"Cross-Origin-Resource-Policy", "same-origin"},
                                  {"Cache-Control", "no-store"}});
     Route();
-    int port = address_.port;
-    if (port == 0) {
-      port = server_.bind_to_any_port(address_.host);
-    } else if (!server_.bind_to_port(address_.host, port)) {
-      port = -1;
-    }
-    if (port < 0) {
+    const absl::StatusOr<int> port = server_.Start(address_.host, address_.port, kThreads);
+    if (!port.ok()) {
       return absl::UnavailableError(
           absl::StrCat("cannot listen on ", address_.host, ":", address_.port,
                        " for the dashboard; is the port in use? Choose another, or port 0 for "
                        "any free one"));
     }
     const bool v6 = address_.host.find(':') != std::string::npos;
-    url_ = absl::StrCat("http://", v6 ? "[" : "", address_.host, v6 ? "]" : "", ":", port, "/");
-    thread_ = std::thread([this] { server_.listen_after_bind(); });
+    url_ = absl::StrCat("http://", v6 ? "[" : "", address_.host, v6 ? "]" : "", ":", *port, "/");
     return absl::OkStatus();
   }
 
@@ -172,7 +88,8 @@ class HttpDashboard : public Dashboard {
   Feed& feed() override { return feed_; }
 
   void Stop() override {
-    if (!thread_.joinable()) return;
+    if (stopped_) return;
+    stopped_ = true;
     feed_.Close();
     {
       MutexLock lock(&mu_);
@@ -180,8 +97,7 @@ class HttpDashboard : public Dashboard {
       mu_.AwaitWithTimeout(absl::Condition(&alone), kFarewell);
       stopping_ = true;
     }
-    server_.stop();
-    thread_.join();
+    server_.Stop();
   }
 
  private:
@@ -195,16 +111,16 @@ class HttpDashboard : public Dashboard {
         response.status = 405;
         response.set_header("Allow", "GET, HEAD");
         response.set_content("This dashboard is read-only.\n", "text/plain");
-        return Server::HandlerResponse::Handled;
+        return HttpServer::HandlerResponse::Handled;
       }
       // Another site's name that was made to point here (DNS rebinding) must not
       // let that site read us.
       if (!IsLoopback(address_.host) || IsLoopback(HostName(request.get_header_value("Host")))) {
-        return Server::HandlerResponse::Unhandled;
+        return HttpServer::HandlerResponse::Unhandled;
       }
       response.status = 421;
       response.set_content("This dashboard is served on loopback only.\n", "text/plain");
-      return Server::HandlerResponse::Handled;
+      return HttpServer::HandlerResponse::Handled;
     });
     for (const Asset& asset : Assets()) {
       server_.Get(std::string(asset.path), [asset](const Request&, Response& response) {
@@ -262,14 +178,12 @@ class HttpDashboard : public Dashboard {
     return true;
   }
 
-  using Server = httplib::Server;
-
   const Address address_;
   const std::function<std::string()> metrics_;
   Feed feed_;
   std::string url_;
   HttpServer server_;
-  std::thread thread_;
+  bool stopped_ = false;  // by whoever owns it
 
   Mutex mu_;
   int watchers_ ABSL_GUARDED_BY(mu_) = 0;

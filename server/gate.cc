@@ -181,7 +181,7 @@ absl::StatusOr<Visit> Gate::Enter(const grpc::ServerContextBase& context) {
                       "too_many_connections");
   }
   ++calls.all;
-  ++calls.by_connection[peer];
+  if (++calls.by_connection[peer] == 1 && watch_ != nullptr) watch_->OnBusy(peer, true);
   return Visit(this, std::move(key), std::move(peer), std::move(identity));
 }
 
@@ -190,7 +190,10 @@ void Gate::Exit(const std::string& key, const std::string& peer) {
   const auto found = calls_.find(key);
   if (found == calls_.end()) return;
   Calls& calls = found->second;
-  if (--calls.by_connection[peer] == 0) calls.by_connection.erase(peer);
+  if (--calls.by_connection[peer] == 0) {
+    calls.by_connection.erase(peer);
+    if (watch_ != nullptr) watch_->OnBusy(peer, false);
+  }
   if (--calls.all == 0) calls_.erase(found);
 }
 

@@ -52,6 +52,14 @@ class Identity {
 
 class Gate;
 
+// Is told which connections (by gRPC's name of their peer) have calls of callers that were
+// let in. Never blocks.
+class ConnectionWatch {
+ public:
+  virtual ~ConnectionWatch() = default;
+  virtual void OnBusy(const std::string& peer, bool busy) = 0;
+};
+
 // One call of one caller; gives its place back at the end.
 class Visit {
  public:
@@ -88,6 +96,9 @@ class Gate {
   static absl::StatusOr<std::unique_ptr<Gate>> WithCertificates(const std::string& authority_file,
                                                                 const std::string& revoked);
 
+  // Before the first call. Must outlive the gate. Unix sockets have no names and are not told.
+  void Tell(ConnectionWatch* watch) { watch_ = watch; }
+
   // Unauthenticated without a certificate or with a revoked one;
   // ResourceExhausted with too many calls or connections.
   absl::StatusOr<Visit> Enter(const grpc::ServerContextBase& context) ABSL_LOCKS_EXCLUDED(mu_);
@@ -107,6 +118,7 @@ class Gate {
   bool certificates_ = false;
   X509Ptr authority_;
   std::string revoked_file_;
+  ConnectionWatch* watch_ = nullptr;
 
   Mutex mu_;
   absl::flat_hash_map<std::string, Calls> calls_ ABSL_GUARDED_BY(mu_);  // by caller

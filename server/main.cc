@@ -31,6 +31,7 @@
 #include "records/events.h"
 #include "server/engine.h"
 #include "server/gate.h"
+#include "server/listener.h"
 #include "server/service.h"
 
 namespace leeway {
@@ -93,23 +94,33 @@ absl::Status WriteAddress(const std::string& path, const std::string& address) {
   return absl::OkStatus();
 }
 
-// The bound address, with the port that was chosen.
-std::string BoundAddress(const std::string& listen, int port) {
-  if (listen.rfind("unix:", 0) == 0) return listen;
-  return absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
-}
-
+// A server whose connections the listener takes in.
 std::unique_ptr<grpc::Server> StartServer(
-    const std::string& listen, const std::shared_ptr<grpc::ServerCredentials>& credentials,
-    grpc::Service& service, grpc::CallbackGenericService& others, int& port) {
+    Listener& listener, const std::shared_ptr<grpc::ServerCredentials>& credentials,
+    grpc::Service& service, grpc::CallbackGenericService& others) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(listen, credentials, &port);
+  auto acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
   builder.RegisterService(&service);
   builder.RegisterCallbackGenericService(&others);
   LimitResources(builder);
-  return builder.BuildAndStart();
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server != nullptr) listener.Start(std::move(acceptor));
+  return server;
+}
+
+absl::StatusOr<std::unique_ptr<Listener>> OpenListener(const std::string& address, Engine& engine) {
+  Listener::Options options;
+  options.address = address;
+  options.files = RaiseFileLimit();
+  options.on_refusal = [&engine](const absl::Status& why) { engine.CountRefusal(why); };
+  absl::StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(std::move(options));
+  if (listener.ok()) return listener;
+  return absl::UnavailableError(absl::StrCat(
+      "cannot listen on ", address, " (", listener.status().message(),
+      "); is the port in use? Choose another with --listen, or port 0 for any free one"));
 }
 
 void LogEvent(const v1::Event& event) {
@@ -156,19 +167,20 @@ absl::Status Serve(const Flags& flags) {
   LEEWAY_ASSIGN_OR_RETURN(
       std::unique_ptr<Engine> engine,
       Engine::Open({config, flags.state, LogEvent, metrics.get(), std::move(initial)}));
+  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<Listener> listener,
+                          OpenListener(flags.listen, *engine));
+  gate->Tell(listener.get());
   const std::unique_ptr<grpc::Service> service = MakeService(*engine, std::move(gate));
   const std::unique_ptr<grpc::CallbackGenericService> others = MakeUnknownMethods(*engine);
-  int port = 0;
   const std::unique_ptr<grpc::Server> server =
-      StartServer(flags.listen, credentials, *service, *others, port);
-  if (server == nullptr) {
-    return absl::UnavailableError(absl::StrCat(
-        "cannot listen on ", flags.listen,
-        "; is the port in use? Choose another with --listen, or port 0 for any free one"));
-  }
+      StartServer(*listener, credentials, *service, *others);
+  if (server == nullptr) return absl::InternalError("gRPC could not start its server");
   // A client may have joined before we fail below; its stream would be waited for.
-  const absl::Cleanup hang_up = [&server] { server->Shutdown(std::chrono::system_clock::now()); };
-  const std::string address = BoundAddress(flags.listen, port);
+  const absl::Cleanup hang_up = [&listener, &server] {
+    listener->Stop();
+    server->Shutdown(std::chrono::system_clock::now());
+  };
+  const std::string& address = listener->address();
   std::unique_ptr<Dashboard> dashboard;
   std::function<void()> unsubscribe = [] {};
   if (metrics) {
@@ -181,11 +193,15 @@ absl::Status Serve(const Flags& flags) {
   absl::PrintF("leeway-server %s listening on %s (%s), waiting for %d client(s)\n", kVersion,
                address, flags.tls.empty() ? "no TLS" : "mutual TLS", config.cohort().clients());
   if (dashboard) absl::PrintF("dashboard on %s\n", dashboard->url());
+  const Connections::Limits& limits = listener->limits();
+  absl::PrintF("up to %d connections, %d of them without a call (%d open files)\n", limits.all,
+               limits.idle, listener->files());
   std::fflush(stdout);
   OnTermination(flags.exit_with_stdin, [&engine] { engine->Stop(); });
   const absl::Status outcome = engine->Run();
   unsubscribe();
   if (dashboard) dashboard->Stop();
+  listener->Stop();
   // Streams end by themselves once told that the run is over; a server that
   // is told to stop does not wait for those that only watch.
   const absl::Duration grace = absl::Seconds(absl::IsCancelled(outcome) ? 1 : 10);

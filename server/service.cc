@@ -80,73 +80,86 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
   void Send(const grpc::Slice& common, const v1::Order& own) override {
     const grpc::Slice slices[] = {common, grpc::Slice(own.SerializeAsString())};
     MutexLock lock(&mu_);
-    if (closing_) return;
+    if (state_ != State::kIdle && state_ != State::kWriting) return;
     if (queue_.size() >= kMostUnread) {
       // When it joins again it hears of what is to be done now. The write under way
       // would wait for ever; that it was cancelled we hear on another thread.
-      unread_ = true;
+      refusal_ = WithReason(absl::ResourceExhaustedError("the process does not read its orders"),
+                            "unread_orders");
       Abandon();
       return context_.TryCancel();
     }
     queue_.emplace_back(slices, 2);
-    Pump();
+    if (state_ == State::kIdle) Write(State::kWriting);
   }
 
   void Close(const absl::Status& status) override {
     MutexLock lock(&mu_);
-    if (!closing_) status_ = ToGrpc(status);
-    closing_ = true;
-    Pump();
+    if (state_ != State::kIdle && state_ != State::kWriting) return;
+    status_ = ToGrpc(status);
+    End();
   }
 
   void OnWriteDone(bool ok) override {
     MutexLock lock(&mu_);
-    writing_ = false;
     if (!ok) Abandon();
-    Pump();
+    if (!queue_.empty()) return Write(state_);
+    if (state_ == State::kEnding) return FinishNow();
+    state_ = State::kIdle;
   }
 
   void OnCancel() override {
     MutexLock lock(&mu_);
-    Abandon();
-    Pump();
+    if (state_ != State::kFinished) Abandon();
   }
 
   void OnDone() override {
     SessionId session = 0;
-    bool unread = false;
+    absl::Status refusal;
     {
       MutexLock lock(&mu_);
       session = session_;
-      unread = unread_;
+      refusal = refusal_;
     }
     TakeOver(this);
-    if (unread) {
-      engine_.CountRefusal(WithReason(
-          absl::ResourceExhaustedError("the process does not read its orders"), "unread_orders"));
-    }
+    engine_.CountRefusal(refusal);
     engine_.Leave(session);
     std::shared_ptr<JoinStream> self = std::move(self_);  // dies here, or with the engine's
   }
 
  private:
+  //   kIdle    -> kWriting   an order is to be sent
+  //            -> kFinished  the engine closes the stream, or the call is cancelled
+  //   kWriting -> kIdle      that was the last order for now
+  //            -> kEnding    closed or cancelled, or the process does not read its orders
+  //   kEnding  -> kFinished  what was to be sent before the end is sent, or cannot be
+  enum class State {
+    kIdle,     // every order is written
+    kWriting,  // one is being written, more may follow
+    kEnding,   // one is being written; what the queue holds follows, and then the end
+    kFinished  // the status is set; only gRPC's OnDone is still to come
+  };
+
+  void Write(State state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    state_ = state;
+    current_ = std::move(queue_.front());
+    queue_.pop_front();
+    StartWrite(&current_);
+  }
+  // Without what has not been sent.
   void Abandon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     queue_.clear();
-    closing_ = true;
+    End();
   }
-  // Starts the next write, or finishes when there is none and we are closing.
-  void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (writing_ || finished_) return;
-    if (!queue_.empty()) {
-      current_ = std::move(queue_.front());
-      queue_.pop_front();
-      writing_ = true;
-      StartWrite(&current_);
-    } else if (closing_) {
-      finished_ = true;
-      HandOver(this);
-      Finish(status_);
-    }
+  // After what the queue holds.
+  void End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (state_ == State::kIdle) return FinishNow();
+    state_ = State::kEnding;
+  }
+  void FinishNow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    state_ = State::kFinished;
+    HandOver(this);
+    Finish(status_);
   }
 
   // Orders that may wait for a process to read those before them, which are as many as
@@ -154,18 +167,16 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
   static constexpr size_t kMostUnread = 16;
 
   Engine& engine_;
-  CallbackServerContext& context_;  // lives until OnDone, so while finished_ is not set
+  CallbackServerContext& context_;  // lives until OnDone, so in every state before kFinished
   const Visit visit_;
   std::shared_ptr<JoinStream> self_;
   Mutex mu_;
   SessionId session_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<ByteBuffer> queue_ ABSL_GUARDED_BY(mu_);
   ByteBuffer current_;
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool closing_ ABSL_GUARDED_BY(mu_) = false;
-  bool unread_ ABSL_GUARDED_BY(mu_) = false;  // it was closed for that
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  State state_ ABSL_GUARDED_BY(mu_) = State::kIdle;
   grpc::Status status_ ABSL_GUARDED_BY(mu_);
+  absl::Status refusal_ ABSL_GUARDED_BY(mu_);  // why we ended it; counted at the end
 };
 
 // ---------------------------------------------------------------- Fetch
@@ -204,9 +215,9 @@ class FetchStream : public grpc::ServerWriteReactor<ByteBuffer> {
     {
       MutexLock lock(&mu_);
       self = std::move(self_);
-      done_ = true;
+      stalled = state_ == State::kStalled;
+      state_ = State::kDone;
       clock_.reset();
-      stalled = stalled_;
     }
     if (!stalled) return;
     engine_.CountRefusal(
@@ -215,6 +226,11 @@ class FetchStream : public grpc::ServerWriteReactor<ByteBuffer> {
   }
 
  private:
+  //   kSending -> kStalled  nothing moved while the clock ran: the call is cancelled
+  //   kSending -> kDone     gRPC is done with it: the model is sent, or the call is gone
+  //   kStalled -> kDone
+  enum class State { kSending, kStalled, kDone };
+
   void Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (offset_ >= file_.size()) return Finish(grpc::Status::OK);
     const size_t size = std::min<size_t>(kChunkBytes, file_.size() - offset_);
@@ -236,9 +252,9 @@ class FetchStream : public grpc::ServerWriteReactor<ByteBuffer> {
   }
   void OnClock() {
     MutexLock lock(&mu_);
-    if (done_) return;
+    if (state_ != State::kSending) return;
     if (offset_ != seen_) return StartClock();
-    stalled_ = true;
+    state_ = State::kStalled;
     context_.TryCancel();  // the write under way fails, on another thread
   }
 
@@ -253,8 +269,7 @@ class FetchStream : public grpc::ServerWriteReactor<ByteBuffer> {
   size_t seen_ ABSL_GUARDED_BY(mu_) = 0;  // offset_ when the clock was started
   ByteBuffer chunk_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<grpc::Alarm> clock_ ABSL_GUARDED_BY(mu_);
-  bool stalled_ ABSL_GUARDED_BY(mu_) = false;
-  bool done_ ABSL_GUARDED_BY(mu_) = false;
+  State state_ ABSL_GUARDED_BY(mu_) = State::kSending;
 };
 
 // Bytes in and out except for Observe: payloads are not copied through messages.

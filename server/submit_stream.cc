@@ -63,8 +63,8 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
     TakeOver(this);
     {
       MutexLock lock(&mu_);
-      reading_ = false;
-      if (finished_) return;
+      if (state_ == State::kFinished) return;
+      state_ = state_ == State::kIdle ? State::kOpening : State::kHandling;
     }
     if (ok) {
       Process();
@@ -82,7 +82,9 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
     MutexLock lock(&mu_);
     cancelled_ = true;
     // A stream that waits for staging, or rests, has no read under way that would fail.
-    if (waiting_ || resting_) FinishOnce(grpc::Status::CANCELLED);
+    if (state_ == State::kStaging || state_ == State::kResting) {
+      FinishOnce(grpc::Status::CANCELLED);
+    }
   }
   void OnDone() override {
     TakeOver(this);
@@ -132,14 +134,14 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
   std::unique_ptr<Buffer> OnGranted(std::unique_ptr<Buffer> buffer) override {
     {
       MutexLock lock(&mu_);
-      if (finished_) return buffer;
+      if (state_ != State::kStaging) return buffer;
       // The round may have ended meanwhile.
       const absl::Status still = engine_.Admit(*header_);
       if (!still.ok()) {
         Interrupt(still);
         return buffer;
       }
-      Begin();
+      state_ = State::kHandling;
     }
     ReadInto(std::move(buffer));
     return nullptr;
@@ -152,7 +154,6 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
     std::unique_ptr<Buffer> buffer;
     {
       MutexLock lock(&mu_);
-      if (!waiting_ && begun_ == absl::InfiniteFuture()) return;  // it has just ended
       buffer = Interrupt(WithReason(
           absl::AbortedError("the client has begun another upload, which takes this one's place"),
           "superseded"));
@@ -161,11 +162,43 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
   }
 
  private:
+  // Who has the stream, and what it waits for. "Its reader" is the callback that handles
+  // the part that came: until it reads on, nobody else may end the stream.
+  //
+  //   kOpening   -> kIdle       at the start, and after a part without a header
+  //              -> kReceiving  a header came, and its report is small and incomplete
+  //              -> kStaging    the header of a large report came
+  //              -> kCounting   a whole report came in one part
+  //   kIdle      -> kOpening    a part came
+  //   kStaging   -> kHandling   there is a buffer for the report
+  //   kReceiving -> kHandling   a part came
+  //   kHandling  -> kReceiving  the report goes on
+  //              -> kCounting   that was its last part
+  //   kCounting  -> kWriting    the report has a receipt
+  //              -> kResting    it has none, and the process has nothing more to send
+  //   kWriting   -> kIdle       the receipt is written
+  //   kResting   -> kIdle       the next orders have left, or other reports are awaited
+  //   any state  -> kFinished   the status is set; only gRPC's OnDone is still to come:
+  //     by the stream's own callbacks when a part, a report or the connection is at fault
+  //     or the client has sent its last; by others (the clock, the client's newer upload,
+  //     a cancelled call) in kReceiving, kStaging and kResting
+  enum class State {
+    kOpening,    // its reader has it; no report has begun
+    kIdle,       // a read is under way; no report has begun
+    kStaging,    // a large report waits for a buffer; gRPC has nothing under way
+    kReceiving,  // a read is under way for a part of the report; its clock runs
+    kHandling,   // its reader has it; a report has begun
+    kCounting,   // its reader has it; the report is complete and the engine counts it
+    kWriting,    // the receipt is being written
+    kResting,    // nothing is awaited before the next orders; gRPC has nothing under way
+    kFinished
+  };
+
   Buffer& payload() { return large_ ? *large_ : small_; }
 
   void ReadOn() {
     MutexLock lock(&mu_);
-    if (std::exchange(resting_, false) && finished_) return;
+    if (state_ == State::kFinished) return;  // it was cancelled while it rested
     if (!interrupted_.ok()) {
       engine_.CountRefusal(interrupted_);
       return FinishOnce(ToGrpc(interrupted_));
@@ -178,7 +211,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
       moved_ = SteadyNow();
       moved_to_ = received_;
     }
-    reading_ = true;
+    state_ = header_ ? State::kReceiving : State::kIdle;
     HandOver(this);
     StartRead(&in_);
   }
@@ -201,9 +234,9 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
     std::unique_ptr<Buffer> buffer;
     {
       MutexLock lock(&mu_);
-      if (finished_ || begun_ == absl::InfiniteFuture()) return;
+      if (!alarm_ || state_ == State::kFinished) return;  // its report has just ended
       // Between two reads the report is its reader's.
-      const absl::Status status = reading_ ? CheckProgress() : absl::OkStatus();
+      const absl::Status status = state_ == State::kReceiving ? CheckProgress() : absl::OkStatus();
       if (status.ok()) return StartClock();
       buffer = Interrupt(status);
     }
@@ -236,11 +269,11 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
 
   // Ends the report under way from outside of its reader; returns the buffer it held.
   std::unique_ptr<Buffer> Interrupt(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (finished_) return nullptr;
-    if (!reading_ && !waiting_) {  // its reader ends it, unless that was the last part
+    if (state_ == State::kHandling) {  // its reader ends it, unless that was the last part
       interrupted_ = status;
       return nullptr;
     }
+    if (state_ != State::kReceiving && state_ != State::kStaging) return nullptr;  // just ended
     engine_.CountRefusal(status);
     FinishOnce(ToGrpc(status));
     return std::move(large_);
@@ -261,22 +294,18 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
     {
       MutexLock lock(&mu_);
       if (cancelled_) return FinishOnce(grpc::Status::CANCELLED);
-      waiting_ = true;
+      state_ = State::kStaging;
     }
     staging_.Enter(*header_, self_);
     std::unique_ptr<Buffer> buffer;
     {
       MutexLock lock(&mu_);
-      if (finished_) return;  // cancelled, or the client has begun another meanwhile
+      // Cancelled, or the client has begun another meanwhile.
+      if (state_ == State::kFinished) return;
       buffer = staging_.Take(header_->payload_size(), self_);
-      if (buffer) Begin();
+      if (buffer) state_ = State::kHandling;
     }
     if (buffer) ReadInto(std::move(buffer));
-  }
-
-  void Begin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    waiting_ = false;
-    begun_ = SteadyNow();
   }
 
   void ReadInto(std::unique_ptr<Buffer> buffer) {
@@ -288,7 +317,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
   void Complete() {
     {
       MutexLock lock(&mu_);
-      begun_ = absl::InfiniteFuture();
+      state_ = State::kCounting;
       alarm_.reset();
       interrupted_ = absl::OkStatus();
     }
@@ -303,6 +332,8 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
     if (quiet) return Rest(done);
     const grpc::Slice bytes(receipt->SerializeAsString());
     out_ = ByteBuffer(&bytes, 1);
+    MutexLock lock(&mu_);
+    state_ = State::kWriting;
     HandOver(this);
     StartWrite(&out_);
   }
@@ -313,7 +344,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
     {
       MutexLock lock(&mu_);
       if (cancelled_) return FinishOnce(grpc::Status::CANCELLED);
-      resting_ = true;
+      state_ = State::kResting;
     }
     if (!engine_.Rest(done, self_)) ReadOn();
   }
@@ -324,8 +355,8 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
     FinishOnce(ToGrpc(status));
   }
   void FinishOnce(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (finished_) return;
-    finished_ = true;
+    if (state_ == State::kFinished) return;
+    state_ = State::kFinished;
     HandOver(this);
     Finish(status);
   }
@@ -344,20 +375,20 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
   std::unique_ptr<Buffer> large_;
   size_t received_ = 0;
 
-  // With mu_ held and reading_ or waiting_ set, other threads may look at the above.
+  // With mu_ held, and in the states kReceiving and kStaging, other threads may look at
+  // the above.
   Mutex mu_;
-  bool reading_ ABSL_GUARDED_BY(mu_) = false;
-  bool waiting_ ABSL_GUARDED_BY(mu_) = false;  // for a staging buffer
-  bool resting_ ABSL_GUARDED_BY(mu_) = false;  // until the next orders
+  State state_ ABSL_GUARDED_BY(mu_) = State::kOpening;
   // Of a report that comes in several messages: its clock, when it was started, when
   // and to where a whole part more had come, and why its reader is to end it.
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mu_);
-  absl::Time begun_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
+  absl::Time begun_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   absl::Time moved_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   size_t moved_to_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Status interrupted_ ABSL_GUARDED_BY(mu_);
+  // The call is gone. This may be heard in any state; who would then wait for something
+  // other than gRPC, which does not come to tell again, finishes instead.
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace

@@ -111,7 +111,7 @@ class LeewayCase(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, f"{log} never said '{text}'")
             time.sleep(0.01)
 
-    def start_server(self, config, clients, state="run", *more, failpoint=None):
+    def start_server(self, config, clients, state="run", *more, failpoint=None, prefix=()):
         """A server on a free port; returns (process, address)."""
         address_file = self.path(state + ".address")
         if os.path.exists(address_file):
@@ -119,7 +119,7 @@ class LeewayCase(unittest.TestCase):
         server = self.start(
             "leeway-server", "--config", config, "--state", self.path(state), "--clients", clients,
             "--listen", "127.0.0.1:0", "--address-file", address_file, *more, log="server.log",
-            failpoint=failpoint,
+            failpoint=failpoint, prefix=prefix,
         )
         return server, self.await_file(address_file, server)
 

@@ -1,0 +1,105 @@
+// Listener: takes in the connections of a gRPC server and hands each to it as an open
+// socket, when its first byte is there. gRPC's own listener (1.51) ends for good when the
+// process has no file descriptor left, and takes in whoever comes. This one bounds
+// connections by Connections, keeps descriptors for the rest of the process, and opens its
+// sockets again should they fail.
+// Has one thread of its own. Thread-safe.
+#ifndef LEEWAY_SERVER_LISTENER_H_
+#define LEEWAY_SERVER_LISTENER_H_
+
+#include <grpcpp/server_builder.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "common/sockets.h"
+#include "server/connections.h"
+#include "server/gate.h"
+
+namespace leeway {
+
+class Listener : public ConnectionWatch {
+ public:
+  struct Options {
+    // HOST:PORT, [HOST]:PORT, unix:PATH or unix-abstract:NAME. Port 0 picks a free one;
+    // 0.0.0.0 and :: are both IPv4 and IPv6, as with gRPC.
+    std::string address;
+    // Descriptors that the process may have.
+    uint64_t files = 1024;
+    // Told of connections that were closed and why, from the listener's thread. Optional.
+    std::function<void(const absl::Status&)> on_refusal;
+  };
+  // Listens, so that connections wait. Unavailable if the address cannot be had.
+  static absl::StatusOr<std::unique_ptr<Listener>> Open(Options options);
+  ~Listener() override;
+
+  // The address with the port that was chosen.
+  const std::string& address() const { return address_; }
+  const Connections::Limits& limits() const { return limits_; }
+  uint64_t files() const { return options_.files; }
+
+  // Takes in connections from now on, for a server that runs.
+  void Start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server);
+  // Listens no more; connections that are open stay so. Before the server shuts down.
+  void Stop();
+
+  // ConnectionWatch
+  void OnBusy(const std::string& peer, bool busy) override;
+
+ private:
+  using Id = Connections::Id;
+  struct Connection {
+    Descriptor fd;       // gRPC has a duplicate of it
+    std::string peer;    // as gRPC names it; empty for a unix socket
+    bool silent = true;  // has sent nothing yet: gRPC does not know it
+  };
+
+  explicit Listener(Options options);
+  absl::Status Listen();
+  void Run();
+  // Accepts what waits at a socket; false if the socket is of no use any more.
+  bool Accept(int listening);
+  void TakeIn(Descriptor fd, std::string peer, const std::string& address);
+  void OnEvent(Id id, uint32_t events);
+  // Nothing can be accepted: makes room by one connection, which is closed.
+  void Shed(int listening);
+  // It is not watched any more; returns its descriptor, if there is one.
+  Descriptor Forget(Id id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Reopen();
+  void Refuse(absl::string_view why) const;
+  // Waits so long, or until Stop; then true.
+  bool Pause(int milliseconds) const;
+
+  // Constant after Open.
+  const Options options_;
+  const Connections::Limits limits_;
+  std::string address_;
+  Descriptor stop_;  // an eventfd
+  Descriptor epoll_;
+
+  // Touched by the listener's thread only (and Open before it).
+  std::vector<ListeningSocket> sockets_;
+  Descriptor spare_;  // given up so that one connection can be accepted, and closed
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server_;
+
+  std::thread thread_;
+
+  Mutex mu_;
+  Id next_ ABSL_GUARDED_BY(mu_);
+  Connections connections_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<Id, Connection> open_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::string, Id> by_peer_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_SERVER_LISTENER_H_
