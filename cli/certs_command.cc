@@ -1,5 +1,6 @@
 // The subcommands of `leeway certs`: their options, and what they print.
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,12 @@
 #include "cli/certs.h"
 #include "cli/run.h"
 #include "common/status.h"
-#include "records/json.h"
+#include "records/json_text.h"
 
 namespace leeway {
 namespace {
+
+using nlohmann::ordered_json;
 
 constexpr char kServerName[] = "server";
 
@@ -43,26 +46,26 @@ const char* StateOf(const IssuedCertificate& issued) {
 }
 
 std::string ListJson(const std::vector<IssuedCertificate>& all) {
-  JsonWriter json;
-  json.BeginArray();
+  ordered_json list = ordered_json::array();
   for (const IssuedCertificate& issued : all) {
     const Certificate& c = issued.certificate;
-    json.BeginObject().Field("name", c.name).Field("kind", KindOf(issued));
-    json.Field("state", StateOf(issued));
-    json.Field("expires", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", c.not_after, absl::UTCTimeZone()));
-    json.Key("hosts").BeginArray();
-    for (const std::string& host : c.hosts) json.Value(host);
-    json.EndArray().Key("clients").BeginArray();
+    ordered_json clients = ordered_json::array();
     for (const Grant& grant : c.grants) {  // without a client: any; without examples: no cap
-      json.BeginObject().Key("client");
-      grant.client.empty() ? json.Null() : json.Value(grant.client);
-      json.Key("examples");
-      grant.examples == 0 ? json.Null() : json.Value(grant.examples);
-      json.EndObject();
+      ordered_json client = {{"client", nullptr}, {"examples", nullptr}};
+      if (!grant.client.empty()) client["client"] = grant.client;
+      if (grant.examples > 0) client["examples"] = grant.examples;
+      clients.push_back(std::move(client));
     }
-    json.EndArray().Key("observer").Bool(c.observer).EndObject();
+    list.push_back(
+        {{"name", c.name},
+         {"kind", KindOf(issued)},
+         {"state", StateOf(issued)},
+         {"expires", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", c.not_after, absl::UTCTimeZone())},
+         {"hosts", c.hosts},
+         {"clients", std::move(clients)},
+         {"observer", c.observer}});
   }
-  return json.EndArray().text();
+  return JsonText(list);
 }
 
 absl::Status PrintList(const std::string& directory, bool json) {

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@
 #include "client/import/command.h"
 #include "common/usage.h"
 #include "common/version.h"
-#include "records/json.h"
+#include "records/json_text.h"
 #include "records/show.h"
 
 namespace leeway {
@@ -137,11 +138,11 @@ int VerifyCommand(const VerifyOptions& options) {
     return absl::IsNotFound(result.status()) ? kExitUsage : kExitFailed;
   }
   if (options.json) {
-    JsonWriter json;
-    json.BeginObject().Field("rounds", result->rounds).Field("reports", result->reports);
-    json.Field("models", result->models).Key("problems").BeginArray();
-    for (const std::string& problem : result->problems) json.Value(problem);
-    absl::PrintF("%s\n", json.EndArray().EndObject().text());
+    const nlohmann::ordered_json json = {{"rounds", result->rounds},
+                                         {"reports", result->reports},
+                                         {"models", result->models},
+                                         {"problems", result->problems}};
+    absl::PrintF("%s\n", JsonText(json));
     return result->problems.empty() ? kExitOk : kExitFailed;
   }
   for (const std::string& problem : result->problems) {
@@ -161,7 +162,7 @@ struct ShowOptions {
 CLI::App* AddShow(CLI::App& app, ShowOptions& options) {
   CLI::App* command = app.add_subcommand("show", "Show a run: finished or still running");
   command->add_option("DIR", options.directory, "The --out directory of the run")->required();
-  command->add_flag("--json", options.json, "For programs: everything, with 17 digits");
+  command->add_flag("--json", options.json, "For programs: everything, numbers in full");
   command->footer(
       "Examples:\n"
       "  leeway show runs/paper\n"
@@ -173,7 +174,7 @@ CLI::App* AddDrift(CLI::App& app, DriftOptions& options) {
   CLI::App* command =
       app.add_subcommand("drift", "Tell whether heterogeneity hurts FedAvg here, up to which H");
   command->add_option("DIR", options.directory, "The --out directory of the run")->required();
-  command->add_flag("--json", options.json, "For programs: the same, with 17 digits");
+  command->add_flag("--json", options.json, "For programs: the same, numbers in full");
   command->footer(
       "The run's config needs the phases optimum and fixed_point, and should have constants\n"
       "and a probe at OPTIMUM.\n"

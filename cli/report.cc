@@ -10,6 +10,7 @@
 #include "cli/run.h"
 #include "common/durable_file.h"
 #include "common/status.h"
+#include "records/record_fields.h"
 #include "records/verdict_text.h"
 
 namespace leeway {
@@ -49,9 +50,16 @@ absl::Status WriteText(const fs::path& path, const std::string& text) {
 }
 
 absl::Status WriteFiles(const Report& report, const fs::path& folder) {
-  for (const Chart& chart : report.charts) {
-    LEEWAY_RETURN_IF_ERROR(WriteText(folder / (chart.id + ".svg"), ChartSvg(chart, SvgUse::kFile)));
-    LEEWAY_RETURN_IF_ERROR(WriteText(folder / (chart.id + ".csv"), ChartCsv(chart)));
+  for (const std::vector<Chart>* charts : {&report.charts, &report.measures}) {
+    for (const Chart& chart : *charts) {
+      LEEWAY_RETURN_IF_ERROR(
+          WriteText(folder / (chart.id + ".svg"), ChartSvg(chart, SvgUse::kFile)));
+      LEEWAY_RETURN_IF_ERROR(WriteText(folder / (chart.id + ".csv"), ChartCsv(chart)));
+    }
+  }
+  if (!report.training.empty()) {
+    LEEWAY_RETURN_IF_ERROR(
+        WriteText(folder / "rounds.csv", RoundsCsv(RecordsOf(report.run, v1::TRAIN_ROUND))));
   }
   if (!report.verdict.ok()) return absl::OkStatus();
   return WriteText(folder / "verdict.csv", EvidenceCsv(*report.verdict));
@@ -65,6 +73,7 @@ Report MakeReport(RunSummary run) {
   report.verdict = Judge(report.run);
   report.training = TrainingOf(report.run);
   report.charts = ReportCharts(report);
+  report.measures = MeasureCharts(report);
   return report;
 }
 

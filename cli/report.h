@@ -1,5 +1,6 @@
 // `leeway report`: a run as one page that needs nothing else (charts, tables, the
-// verdict), beside it every chart as SVG and every series as CSV.
+// verdict), beside it every chart as SVG, every series as CSV and all training rounds
+// as one CSV.
 #ifndef LEEWAY_CLI_REPORT_H_
 #define LEEWAY_CLI_REPORT_H_
 
@@ -26,7 +27,8 @@ struct Report {
   RunSummary run;
   absl::StatusOr<Verdict> verdict = absl::UnknownError("");
   std::vector<TrainingCurve> training;
-  std::vector<Chart> charts;  // only those with data
+  std::vector<Chart> charts;    // only those with data
+  std::vector<Chart> measures;  // one for every other measure that has values
 };
 
 Report MakeReport(RunSummary run);
@@ -35,6 +37,8 @@ Report MakeReport(RunSummary run);
 std::vector<TrainingCurve> TrainingOf(const RunSummary& run);
 // The charts that the run has data for. Needs run, verdict and training.
 std::vector<Chart> ReportCharts(const Report& report);
+// A chart for each measure of the records that those leave out. Needs run and training.
+std::vector<Chart> MeasureCharts(const Report& report);
 // The page; `files` is the path from it to the folder of charts and CSV files,
 // empty if they are beside it.
 std::string ReportPage(const Report& report, const std::string& files);

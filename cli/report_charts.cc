@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/chart_data.h"
 #include "cli/report.h"
 #include "cli/scale.h"
 
@@ -19,23 +20,7 @@ constexpr int kTheory = 1;
 constexpr int kVariance = 3;
 constexpr int kIterateBias = 4;
 
-constexpr double kManyTimes = 30;  // between smallest and largest: take a log axis
-
 std::string StepsText(uint32_t steps) { return absl::StrCat("H = ", steps); }
-
-// NaN is what was not measured.
-void AddPoint(double x, double y, ChartSeries& series) {
-  if (std::isfinite(y)) series.points.push_back({.x = x, .y = y});
-}
-
-void Keep(ChartSeries series, Chart& chart) {
-  if (!series.points.empty()) chart.series.push_back(std::move(series));
-}
-
-// Rounds done before this record's model was measured.
-double RoundsDone(const v1::RoundRecord& record) {
-  return static_cast<double>(record.round_in_phase()) - 1;
-}
 
 void AddDrift(const v1::RoundRecord& probe, const v1::DriftAtSteps& drift, ChartSeries& rho,
               ChartSeries& bound) {
@@ -141,18 +126,6 @@ Chart FloorChart(const Report& report) {
   Keep(std::move(distance), chart);
   Keep(std::move(floor), chart);
   return chart;
-}
-
-bool SpansDecades(const Chart& chart) {
-  double low = std::numeric_limits<double>::infinity();
-  double high = 0;
-  for (const ChartSeries& series : chart.series) {
-    for (const ChartPoint& point : series.points) {
-      low = std::min(low, point.y);
-      high = std::max(high, point.y);
-    }
-  }
-  return low > 0 && high > kManyTimes * low;
 }
 
 Chart LossChart(const Report& report) {

@@ -173,10 +173,18 @@ std::string Figure(const Chart& chart, const std::string& files) {
       ".svg\">SVG</a> · <a href=\"", path, ".csv\">CSV</a></p>\n</figure>\n");
 }
 
-std::string Figures(const Report& report, const std::string& files) {
+std::string Figures(const std::vector<Chart>& charts, const std::string& files) {
   std::string html;
-  for (const Chart& chart : report.charts) html += Figure(chart, files);
+  for (const Chart& chart : charts) html += Figure(chart, files);
   return html;
+}
+
+// Measures that have no chart of their own above.
+std::string OtherMeasures(const Report& report, const std::string& files) {
+  if (report.training.empty()) return Figures(report.measures, files);
+  return absl::StrCat(Figures(report.measures, files),
+                      "<p class=\"files\">All training rounds with all of their fields: <a href=\"",
+                      Text(files), "rounds.csv\">CSV</a></p>\n");
 }
 
 std::string EvidenceTable(const Report& report, const std::string& files) {
@@ -323,9 +331,10 @@ std::string ReportPage(const Report& report, const std::string& files) {
       "</style>\n</head>\n<body>\n<main>\n<header>\n<h1>", title,
       "</h1>\n<p class=\"soft\">Does heterogeneity hurt FedAvg here? A report by Leeway ", kVersion,
       ".</p>\n", StateBox(report.run), VerdictBox(report), "</header>\n",
-      Section("The run", Summary(report.run)), Section("Charts", Figures(report, files)),
+      Section("The run", Summary(report.run)), Section("Charts", Figures(report.charts, files)),
       Section("By number of local steps", EvidenceTable(report, files)),
       Section("Theorem 2, term by term", TheoryTable(report)),
+      Section("Other measures", OtherMeasures(report, files)),
       Section("Events", report.run.begun ? Events(report.run) : ""), "</main>\n</body>\n</html>\n");
 }
 

@@ -1,11 +1,6 @@
 #include "dashboard/assets.h"
 
-// The assembler copies a file into the program; CMake names the files and builds
-// this one again when they change.
-#define LEEWAY_EMBED(name, path)                                                                   \
-  asm(".section .rodata\n" #name ":\n.incbin \"" path "\"\n" #name "_end:\n.byte 0\n.previous\n"); \
-  extern "C" const char name[];                                                                    \
-  extern "C" const char name##_end[];
+#include "common/embed.h"
 
 LEEWAY_EMBED(leeway_page_html, LEEWAY_PAGE "/index.html")
 LEEWAY_EMBED(leeway_page_script, LEEWAY_PAGE "/app.js")

@@ -2,17 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/status.h"
-#include "records/events.h"
+#include "records/json_text.h"
+#include "records/record_fields.h"
 #include "records/verdict_text.h"
 
 namespace leeway {
 namespace {
+
+using nlohmann::ordered_json;
 
 constexpr absl::Duration kRest = absl::Milliseconds(100);  // between two readings
 constexpr uint64_t kMostEvents = 500;                      // of the past that a page is sent
@@ -21,6 +25,15 @@ constexpr int kRecentRounds = 20;                          // that the time left
 // A reading may change the verdict only if one of these is in it.
 bool Weighs(const v1::RoundRecord& record) {
   return record.has_fixed_point() || record.has_constants() || record.kind() == v1::PROBE_ROUND;
+}
+
+// What the page may draw beside its own charts.
+ordered_json MeasuresJson() {
+  ordered_json list = ordered_json::array();
+  for (const Measure& measure : Measures()) {
+    list.push_back({{"name", measure.name}, {"title", measure.title}, {"about", measure.about}});
+  }
+  return list;
 }
 
 }  // namespace
@@ -232,58 +245,27 @@ RunSummary Feed::Summary() const {
 
 // One message to a watcher. Lists hold what is new since its cursor.
 std::string Feed::News(const Cursor& since) const {
-  JsonWriter json;
-  json.BeginObject();
-  json.Field("run_id", run_.run_id);
-  json.Field("name", run_.config.name().empty() ? run_.directory : run_.config.name());
-  json.Field("directory", run_.directory);
-  json.Field("model", ModelKind(run_.config.model()));
-  json.Field("after_round", since.round);
-  json.Key("live").Bool(options_.live != nullptr && !closed_);
-  json.Key("phases").BeginArray();
-  for (const v1::Phase& phase : run_.config.phases()) json.Value(PhaseText(phase));
-  json.EndArray();
-  WriteProgress(json);
-  WriteClients(since.version, json);
-  json.Key("events").BeginArray();
-  const uint64_t total = run_.events.size();
-  for (const v1::Event& event : run_.events) {
-    if (event.sequence() <= since.event || event.sequence() + kMostEvents <= total) continue;
-    json.BeginObject();
-    json.Field("sequence", event.sequence());
-    json.Field("time", event.time());
-    json.Field("kind", EventKindName(event.kind()));
-    json.Key("trouble").Bool(IsTrouble(event.kind()));
-    json.Field("subject", event.subject());
-    json.Field("text", event.text());
-    json.EndObject();
-  }
-  json.EndArray();
-  if (verdict_.ok()) {
-    WriteVerdict(*verdict_, json.Key("verdict"));
-  } else {
-    json.NullField("verdict");
-    json.Field("no_verdict", std::string(verdict_.status().message()));
-  }
-  WriteRun(run_, since.round, json.Key("run"));
-  json.EndObject();
-  return json.text();
-}
-
-void Feed::WriteProgress(JsonWriter& json) const {
-  json.Key("progress").BeginObject();
-  json.Field("state", StateName(progress_.state()));
-  json.Field("message", progress_.message());
-  json.Field("joined", progress_.joined());
-  json.Field("expected", progress_.expected());
-  json.Field("phase", progress_.phase());
-  json.Field("round", progress_.round());
-  json.Field("round_in_phase", progress_.round_in_phase());
-  json.Field("rounds_in_phase", progress_.rounds_in_phase());
-  json.Field("reports", progress_.reports());
-  json.Field("sampled", progress_.sampled());
-  json.Field("seconds_left", SecondsLeft());
-  json.EndObject();
+  ordered_json phases = ordered_json::array();
+  for (const v1::Phase& phase : run_.config.phases()) phases.push_back(PhaseText(phase));
+  ordered_json progress = FieldsJson(progress_);
+  progress["seconds_left"] = SecondsLeft();
+  ordered_json json = {
+      {"run_id", run_.run_id},
+      {"name", run_.config.name().empty() ? run_.directory : run_.config.name()},
+      {"directory", run_.directory},
+      {"model", ModelKind(run_.config.model())},
+      {"after_round", since.round},
+      {"live", options_.live != nullptr && !closed_},
+      {"phases", std::move(phases)},
+      {"progress", std::move(progress)},
+      {"clients_total", clients_.size()},
+      {"clients", ClientsJson(since.version)},
+      {"events", EventsJson(since.event)},
+      {"verdict", verdict_.ok() ? VerdictObject(*verdict_) : ordered_json(nullptr)}};
+  if (!verdict_.ok()) json["no_verdict"] = std::string(verdict_.status().message());
+  if (since.version == 0) json["measures"] = MeasuresJson();  // they do not change
+  json["run"] = MeasuredJson(run_, since.round);
+  return JsonLine(json);
 }
 
 // Of the current phase, from its last rounds; NaN if not known.
@@ -303,25 +285,32 @@ double Feed::SecondsLeft() const {
   return seconds / rounds * static_cast<double>(left);
 }
 
-void Feed::WriteClients(uint64_t since, JsonWriter& json) const {
-  json.Field("clients_total", uint64_t{clients_.size()});
-  json.Key("clients").BeginArray();
+ordered_json Feed::EventsJson(uint64_t since) const {
+  ordered_json events = ordered_json::array();
+  const uint64_t total = run_.events.size();
+  for (const v1::Event& event : run_.events) {
+    if (event.sequence() <= since || event.sequence() + kMostEvents <= total) continue;
+    events.push_back(EventJson(event));
+  }
+  return events;
+}
+
+ordered_json Feed::ClientsJson(uint64_t since) const {
+  ordered_json clients = ordered_json::array();
   for (size_t i = 0; i < std::min(clients_.size(), kMostClientsShown); ++i) {
     const Client& client = clients_[i];
     if (client.version <= since) continue;
-    json.BeginObject();
-    json.Field("index", uint64_t{i});
-    json.Field("id", client.id);
-    json.Field("examples", client.examples);
-    json.Field("state", client.quarantined ? "quarantined"
-                        : client.connected ? "connected"
-                                           : "away");
-    json.Field("last_report", client.last_report);
-    json.Field("refusals", client.refusals);
-    json.Field("reason", client.reason);
-    json.EndObject();
+    clients.push_back({{"index", i},
+                       {"id", client.id},
+                       {"examples", client.examples},
+                       {"state", client.quarantined ? "quarantined"
+                                 : client.connected ? "connected"
+                                                    : "away"},
+                       {"last_report", client.last_report},
+                       {"refusals", client.refusals},
+                       {"reason", client.reason}});
   }
-  json.EndArray();
+  return clients;
 }
 
 }  // namespace leeway

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <thread>
@@ -72,7 +73,7 @@ class Feed {
   void Close();
 
   // Waits until there is news after the cursor, or for `limit`; moves the cursor.
-  // Null: no news in this time.
+  // Null: no news in this time. JSON, on one line.
   std::optional<std::string> Next(Cursor& cursor, absl::Duration limit);
   // Nothing will come after this cursor: this server stops.
   bool Ended(const Cursor& cursor) const;
@@ -102,8 +103,8 @@ class Feed {
   Client& Named(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Touch(Client& client) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { client.version = version_ + 1; }
   std::string News(const Cursor& since) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void WriteProgress(JsonWriter& json) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void WriteClients(uint64_t since, JsonWriter& json) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  nlohmann::ordered_json EventsJson(uint64_t since) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  nlohmann::ordered_json ClientsJson(uint64_t since) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double SecondsLeft() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;

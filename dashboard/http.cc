@@ -3,7 +3,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "common/credentials.h"
 #include "common/mutex.h"
 #include "common/status.h"
@@ -167,8 +166,7 @@ class HttpDashboard : public Dashboard {
     const std::optional<std::string> news = feed_.Next(cursor, kHeartbeat);
     std::string text = ": still here\n\n";
     if (news.has_value()) {
-      text = absl::StrCat("retry: 1000\nid: ", cursor.Id(),
-                          "\ndata: ", absl::StrReplaceAll(*news, {{"\n", "\ndata: "}}), "\n\n");
+      text = absl::StrCat("retry: 1000\nid: ", cursor.Id(), "\ndata: ", *news, "\n\n");
     }
     const bool ended = feed_.Ended(cursor);
     // A page whose run goes on with the next server waits for that one.

@@ -305,8 +305,10 @@ absl::StatusOr<RunSummary> ReadHead(const Store& store, const std::string& direc
   LEEWAY_ASSIGN_OR_RETURN(run.state, store.State());
   LEEWAY_ASSIGN_OR_RETURN(run.message, store.Message());
   LEEWAY_ASSIGN_OR_RETURN(run.config, store.Config());
-  LEEWAY_ASSIGN_OR_RETURN(const std::vector<StoredClient> roster, store.Roster());
-  for (const StoredClient& client : roster) ++(client.examples > 0 ? run.clients : run.evaluators);
+  LEEWAY_ASSIGN_OR_RETURN(run.roster, store.Roster());
+  for (const StoredClient& client : run.roster) {
+    ++(client.examples > 0 ? run.clients : run.evaluators);
+  }
   LEEWAY_ASSIGN_OR_RETURN(run.names, store.NamedModels());
   return run;
 }

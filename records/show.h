@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,6 @@
 #include "proto/federation.pb.h"
 #include "proto/record.pb.h"
 #include "proto/run.pb.h"
-#include "records/json.h"
 #include "records/store.h"
 
 namespace leeway {
@@ -28,6 +28,7 @@ struct RunSummary {
   v1::RunConfig config;
   uint64_t clients = 0;     // without evaluators
   uint64_t evaluators = 0;  // central test sets
+  std::vector<StoredClient> roster;
   std::vector<v1::RoundRecord> records;
   std::vector<NamedModel> names;
   std::vector<v1::Event> events;
@@ -77,9 +78,11 @@ bool Drifts(const v1::RoundRecord& probe, const v1::DriftAtSteps& drift);
 
 // The JSON of `leeway show --json`.
 std::string RunJson(const RunSummary& run);
-// The same object as the writer's next value; its lists hold only what came after
-// `after_round`, so that a watcher can be sent what is new.
-void WriteRun(const RunSummary& run, uint64_t after_round, JsonWriter& json);
+// An event with its fields, and whether it is trouble.
+nlohmann::ordered_json EventJson(const v1::Event& event);
+// What of it was measured: all but config, models, clients and events. Its lists hold
+// only what came after `after_round`, so that a watcher can be sent what is new.
+nlohmann::ordered_json MeasuredJson(const RunSummary& run, uint64_t after_round);
 // The text of `leeway show`.
 std::string RunText(const RunSummary& run);
 // What to read after a run: probe tables, the verdict, where the files are.

@@ -2,16 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/utf8.h"
 #include "records/csv.h"
-#include "records/json.h"
+#include "records/json_text.h"
 
 namespace leeway {
 namespace {
+
+using nlohmann::ordered_json;
 
 std::string Cell(double value) {
   return std::isfinite(value) ? absl::StrFormat("%.3g", value) : "-";
@@ -55,22 +57,20 @@ std::string Table(const Verdict& verdict) {
   return text;
 }
 
-void WriteEvidence(const Evidence& one, JsonWriter& json) {
-  json.BeginObject();
-  json.Field("h", one.h);
-  json.Field("step_size", one.step_size);
-  json.Field("gap", one.gap);
-  json.Field("gap_in_standard_errors", one.gap_in_standard_errors);
-  json.Field("average_drift_squared", one.average_drift_squared);
-  json.Field("unbiased_drift_squared", one.unbiased_drift_squared);
-  json.Field("drift_bound", one.drift_bound);
-  json.Field("interval_low", one.interval_low);
-  json.Field("interval_high", one.interval_high);
-  json.Field("floor", one.floor);
-  json.Field("distance_squared", one.distance_squared);
-  json.Field("pseudo_gradient_norm", one.pseudo_gradient_norm);
-  json.Field("verdict", FindingName(one.finding));
-  json.EndObject();
+ordered_json EvidenceJson(const Evidence& one) {
+  return {{"h", one.h},
+          {"step_size", one.step_size},
+          {"gap", one.gap},
+          {"gap_in_standard_errors", one.gap_in_standard_errors},
+          {"average_drift_squared", one.average_drift_squared},
+          {"unbiased_drift_squared", one.unbiased_drift_squared},
+          {"drift_bound", one.drift_bound},
+          {"interval_low", one.interval_low},
+          {"interval_high", one.interval_high},
+          {"floor", one.floor},
+          {"distance_squared", one.distance_squared},
+          {"pseudo_gradient_norm", one.pseudo_gradient_norm},
+          {"verdict", std::string(FindingName(one.finding))}};
 }
 
 }  // namespace
@@ -83,28 +83,21 @@ std::string VerdictText(const Verdict& verdict) {
   return verdict.warnings.empty() ? text : text + "\n";
 }
 
-void WriteVerdict(const Verdict& verdict, JsonWriter& json) {
-  json.BeginObject();
-  json.Field("verdict", FindingName(verdict.finding));
+ordered_json VerdictObject(const Verdict& verdict) {
+  ordered_json evidence = ordered_json::array();
+  for (const Evidence& one : verdict.evidence) evidence.push_back(EvidenceJson(one));
+  ordered_json json = {{"verdict", std::string(FindingName(verdict.finding))},
+                       {"largest_harmless_h", nullptr},
+                       {"sentence", verdict.sentence}};
   if (verdict.largest_harmless_h.has_value()) {
-    json.Field("largest_harmless_h", *verdict.largest_harmless_h);
-  } else {
-    json.NullField("largest_harmless_h");
+    json["largest_harmless_h"] = *verdict.largest_harmless_h;
   }
-  json.Field("sentence", verdict.sentence);
-  json.Key("evidence").BeginArray();
-  for (const Evidence& one : verdict.evidence) WriteEvidence(one, json);
-  json.EndArray();
-  json.Key("warnings").BeginArray();
-  for (const std::string& warning : verdict.warnings) json.Value(warning);
-  json.EndArray().EndObject();
+  json["evidence"] = std::move(evidence);
+  json["warnings"] = verdict.warnings;
+  return json;
 }
 
-std::string VerdictJson(const Verdict& verdict) {
-  JsonWriter json;
-  WriteVerdict(verdict, json);
-  return json.text() + "\n";
-}
+std::string VerdictJson(const Verdict& verdict) { return JsonText(VerdictObject(verdict)) + "\n"; }
 
 std::string EvidenceCsv(const Verdict& verdict) {
   std::string csv =

@@ -2,9 +2,9 @@
 #ifndef LEEWAY_RECORDS_VERDICT_TEXT_H_
 #define LEEWAY_RECORDS_VERDICT_TEXT_H_
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "records/json.h"
 #include "records/verdict.h"
 
 namespace leeway {
@@ -13,8 +13,8 @@ namespace leeway {
 std::string VerdictText(const Verdict& verdict);
 // The JSON of `leeway drift --json`.
 std::string VerdictJson(const Verdict& verdict);
-// The same object as the writer's next value.
-void WriteVerdict(const Verdict& verdict, JsonWriter& json);
+// The same before it is text.
+nlohmann::ordered_json VerdictObject(const Verdict& verdict);
 // The evidence as a table: one row per H and step size.
 std::string EvidenceCsv(const Verdict& verdict);
 

@@ -4,6 +4,7 @@
 
 const run = {rounds: [], probes: [], evaluations: [], fixed_points: [], clients: [], events: []};
 let latest = null;     // the last message
+let measures = [];     // {name, title, about} of all that rounds measure
 let lastId = '';       // of the last event, to go on from
 let ended = false;
 let chosenProbe = null; // by the user; null: the newest
@@ -59,6 +60,7 @@ function take(message) {
     for (const name of ['rounds', 'probes', 'evaluations', 'fixed_points']) run[name].length = 0;
   }
   latest = message;
+  if (message.measures) measures = message.measures;
   for (const name of ['rounds', 'probes', 'evaluations', 'fixed_points']) {
     for (const one of message.run[name]) run[name].push(one);
   }
@@ -171,6 +173,63 @@ function showEvaluations() {
        run.evaluations.map((e) => [e.round, e.loss, e.test_loss, e.accuracy, e.test_examples]));
 }
 
+// Measures that have no chart above, each in a chart of its own: [{id, title, about, over, points}].
+function otherMeasures() {
+  const lists = [
+    {records: run.rounds, over: 'training round', x: (r, i) => i + 1,
+     drawn: ['loss', 'average_drift_squared', 'unbiased_drift_squared', 'drift_bound']},
+    {records: run.evaluations, over: 'round of the run', x: (r) => r.round, drawn: ['accuracy']},
+  ];
+  const found = [];
+  lists.forEach((list, k) => {
+    for (const {name, title, about} of measures) {
+      if (list.drawn.includes(name)) continue;
+      const points = list.records.map((r, i) => ({x: list.x(r, i), y: r[name] ?? null}))
+                         .filter((p) => p.y !== null);
+      // Zero all along is what rounds have that did not measure it.
+      if (!points.some((p) => p.y !== 0)) continue;
+      found.push({id: `measure-${k}-${name}`, title: k ? `${title}, evaluations` : title, about,
+                  over: list.over, points});
+    }
+  });
+  return found;
+}
+
+function measureSection(one) {
+  const section = document.createElement('section');
+  const title = document.createElement('h2');
+  const card = document.createElement('div');
+  const about = document.createElement('p');
+  const box = document.createElement('div');
+  const canvas = document.createElement('canvas');
+  section.id = `${one.id}-section`;
+  title.textContent = one.title;
+  card.className = 'card';
+  about.textContent = one.about;
+  box.className = 'chart';
+  canvas.id = one.id;
+  canvas.setAttribute('role', 'img');
+  canvas.setAttribute('aria-label', `${one.title} over ${one.over}`);
+  box.append(canvas);
+  card.append(about, box);
+  section.append(title, card);
+  return section;
+}
+
+// Drawn while they are in view only: there may be many.
+function showMeasures() {
+  const found = otherMeasures();
+  find('measures-box').hidden = found.length === 0;
+  say('measures-text', `Other measures: ${found.map((one) => one.title.toLowerCase()).join(', ')}`);
+  if (!find('measures-box').open) return;
+  const shown = new Set(found.map((one) => `${one.id}-section`));
+  for (const section of find('measures').children) section.hidden = !shown.has(section.id);
+  for (const one of found) {
+    if (!find(one.id)) find('measures').append(measureSection(one));
+    Charts.measure(one.id, one.title, one.over, one.points);
+  }
+}
+
 function showClients() {
   const over = !latest.live || latest.progress.state === 'done' || latest.progress.state === 'failed';
   const known = run.clients.filter(Boolean);
@@ -201,6 +260,7 @@ function show() {
   showProbes();
   showRounds();
   showEvaluations();
+  showMeasures();
   showClients();
   showEvents();
   document.body.dataset.round = String(latest.progress.round);
@@ -237,5 +297,6 @@ find('probe').addEventListener('change', (event) => {
   chosenProbe = Number(event.target.value);
   show();
 });
+find('measures-box').addEventListener('toggle', show);
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', show);
 follow();

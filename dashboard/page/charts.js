@@ -102,13 +102,22 @@ const Charts = (() => {
           line('its bound', at('drift_bound'), '--bound', {borderDash: [6, 4]})]);
   }
 
-  function loss(rounds) {
-    const points = rounds.map((r, i) => ({x: i + 1, y: r.loss})).filter((p) => p.y !== null);
+  function spansDecades(points) {
     const values = points.map((p) => p.y);
     const least = values.reduce((a, b) => Math.min(a, b), Infinity);
     const most = values.reduce((a, b) => Math.max(a, b), -Infinity);
-    draw('loss', axis('training round', false), axis('loss', least > 0 && most > 50 * least),
+    return least > 0 && most > 50 * least;
+  }
+
+  function loss(rounds) {
+    const points = rounds.map((r, i) => ({x: i + 1, y: r.loss})).filter((p) => p.y !== null);
+    draw('loss', axis('training round', false), axis('loss', spansDecades(points)),
          [line('training loss', points, '--drift')]);
+  }
+
+  // Any measure; points: [{x, y}].
+  function measure(id, title, over, points) {
+    draw(id, axis(over, false), axis(title, spansDecades(points)), [line(title, points, '--drift')]);
   }
 
   function accuracy(evaluations) {
@@ -117,5 +126,5 @@ const Charts = (() => {
          [line('accuracy on test data', points, '--good', {pointRadius: 3})]);
   }
 
-  return {driftOverSteps, driftOverRounds, loss, accuracy};
+  return {driftOverSteps, driftOverRounds, loss, accuracy, measure};
 })();

@@ -68,8 +68,37 @@ TEST(ReportTest, HasEveryChartWithData) {
     EXPECT_THAT(page, HasSubstr("<figure class=\"card\" id=\"" + chart.id + "\""));
     EXPECT_GE(Count(ChartSvg(chart, SvgUse::kPage), "class=\"line\""), chart.series.size());
   }
-  EXPECT_EQ(Count(page, "<svg "), report.charts.size());
+  EXPECT_EQ(Count(page, "<svg "), report.charts.size() + report.measures.size());
   EXPECT_THAT(page, Not(HasSubstr("nan")));
+}
+
+// Measures without a chart of their own, of each list of rounds that has values.
+TEST(ReportTest, HasAChartForEveryOtherMeasureWithValues) {
+  RunSummary run = FullRun();
+  for (v1::RoundRecord& record : run.records) {
+    if (record.kind() != v1::PROBE_ROUND) continue;
+    for (v1::DriftAtSteps& drift : *record.mutable_drift()) drift.set_encoding_variance(1e-9);
+  }
+  for (int i = 1; i <= 3; ++i) {
+    v1::RoundRecord& evaluation = AddRecord(run, v1::EVALUATE_ROUND, 4);
+    evaluation.set_accuracy(0.2 * i);
+    evaluation.set_base_sha256(std::to_string(i));  // of three models
+  }
+  const Report report = MakeReport(run);
+  std::vector<std::string> ids;
+  for (const Chart& chart : report.measures) ids.push_back(chart.id);
+  EXPECT_THAT(ids, ElementsAre("loss_over_evaluations", "loss_standard_error_over_rounds",
+                               "loss_standard_error_over_evaluations", "accuracy_over_evaluations",
+                               "encoding_variance_over_steps"));
+  const Chart& accuracy = report.measures[3];
+  EXPECT_EQ(accuracy.title, "Accuracy over evaluations");
+  EXPECT_THAT(accuracy.description, HasSubstr("Share of test examples answered correctly"));
+  ASSERT_EQ(accuracy.series.size(), 1u);
+  EXPECT_EQ(accuracy.series[0].points.size(), 3u);
+  EXPECT_EQ(accuracy.series[0].points[2].y, 0.2 * 3);
+  const std::string page = ReportPage(report, "");
+  EXPECT_THAT(page,
+              AllOf(HasSubstr("Other measures"), HasSubstr("id=\"accuracy_over_evaluations")));
 }
 
 TEST(ReportTest, StandsAloneAndStartsWithTheVerdict) {
@@ -216,6 +245,7 @@ TEST_F(WriteReportTest, WritesThePageAndEverySeries) {
                 HasSubstr("series,x,y,low,high\n"));
   }
   EXPECT_THAT(ReadFile(directory_ / "report" / "verdict.csv"), HasSubstr("harmless"));
+  EXPECT_THAT(ReadFile(directory_ / "report" / "rounds.csv"), HasSubstr("loss_standard_error"));
   for (const fs::directory_entry& entry : fs::directory_iterator(directory_ / "report")) {
     EXPECT_NE(entry.path().extension(), ".tmp");
   }

@@ -90,6 +90,15 @@ class DashboardTest(LeewayCase):
         self.assertEqual(browser.evaluate("run.rounds"), shown["rounds"])
         self.assertEqual(browser.evaluate("run.fixed_points"), shown["fixed_points"])
 
+    def assert_other_measures(self, browser):
+        """What has no chart of its own is drawn when the box is opened, with what it is."""
+        for name in ("loss standard error", "distance squared"):
+            self.assertIn(name, browser.evaluate("document.getElementById('measures-text').textContent"))
+        browser.evaluate("document.getElementById('measures-box').open = true")
+        browser.wait("document.getElementById('measure-0-distance_squared').offsetHeight > 50")
+        self.assertIn("without an optimum before",
+                      browser.evaluate("document.getElementById('measure-0-distance_squared-section').innerText"))
+
     def test_a_live_run_in_the_browser(self):
         server, address, url, folders, _ = self.start_watched()
         browser = self.browse(url)
@@ -115,6 +124,7 @@ class DashboardTest(LeewayCase):
         self.assertEqual(browser.evaluate("document.getElementById('verdict').textContent"),
                          verdict["sentence"])
         self.assertEqual(self.column(browser, "evidence", 1), [e["gap"] for e in verdict["evidence"]])
+        self.assert_other_measures(browser)
         # A name is text, wherever it is shown.
         for name in HOSTILE:
             self.assertIn(name, browser.evaluate("document.getElementById('clients').innerText"))
@@ -165,6 +175,7 @@ class DashboardTest(LeewayCase):
         phone = self.browse(url, width=360, height=740, dark=True)
         phone.wait("document.getElementById('state').textContent === 'done'")
         self.assert_same_values(phone, json.loads(shown))
+        self.assert_other_measures(phone)
         # Nothing is wider than the screen, and dark is dark.
         self.assertEqual(phone.evaluate("document.documentElement.scrollWidth"), 360)
         self.assertEqual(phone.evaluate("getComputedStyle(document.body).backgroundColor"), "rgb(18, 22, 28)")

@@ -1,5 +1,6 @@
 """The verdict, its evidence and the report of real runs; and what is said when there is none."""
 
+import csv
 import json
 import os
 import unittest
@@ -149,6 +150,17 @@ class DriftTest(LeewayCase):
         for name in charts:
             with open(os.path.join(folder, name[:-3] + "csv")) as f:
                 self.assertGreater(len(f.readlines()), 1, name)
+        self.assertIn("loss_standard_error_over_rounds.svg", charts)
+        # The table of rounds has the names and values of the JSON.
+        with open(os.path.join(folder, "rounds.csv")) as f:
+            table = list(csv.DictReader(f))
+        rounds = self.show()["rounds"]
+        self.assertEqual(len(table), 20)
+        for row, one in zip(table, rounds):
+            self.assertEqual(list(row), list(one))
+            for name, value in one.items():
+                got = row[name] if isinstance(value, str) else float(row[name]) if row[name] else None
+                self.assertEqual(got, value, name)
         assert_charts_are_drawn(self, os.path.join(folder, "report.html"), len(charts))
 
     def test_a_run_without_an_optimum(self):

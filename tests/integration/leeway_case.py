@@ -90,7 +90,13 @@ class LeewayCase(unittest.TestCase):
 
     def show(self, out="run"):
         _, text = self.run_program("leeway", "show", self.path(out), "--json")
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=self.without_duplicates)
+
+    def without_duplicates(self, pairs):
+        """A JSON object; fails if it has a key twice, which json.loads alone does not see."""
+        keys = [key for key, _ in pairs]
+        self.assertEqual(len(keys), len(set(keys)), keys)
+        return dict(pairs)
 
     def await_file(self, path, child=None):
         """Waits until a file exists; fails if `child` ends first."""

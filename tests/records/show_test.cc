@@ -1,14 +1,19 @@
 #include "records/show.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <vector>
 
 namespace leeway {
 namespace {
 
+using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -63,29 +68,95 @@ RunSummary FinishedRun() {
   return run;
 }
 
+// The parser keeps the last of two equal keys: a counting one finds them.
+bool HasDuplicateKeys(const std::string& text) {
+  std::vector<std::set<std::string>> open;
+  bool found = false;
+  const auto watch = [&](int, json::parse_event_t event, json& parsed) {
+    if (event == json::parse_event_t::object_start) open.emplace_back();
+    if (event == json::parse_event_t::object_end) open.pop_back();
+    if (event == json::parse_event_t::key) {
+      found = found || !open.back().insert(parsed.get<std::string>()).second;
+    }
+    return true;
+  };
+  EXPECT_FALSE(json::parse(text, watch).is_discarded());
+  return found;
+}
+
 TEST(RunJsonTest, HasTheAgreedKeys) {
-  const std::string json = RunJson(FinishedRun());
-  EXPECT_THAT(json, HasSubstr("\"status\": \"done\",\n  \"seed\": 7,\n  \"optimum\": {\n    "
-                              "\"gradient_norm\": 2.0000000000000001e-13,\n    \"rounds\": 2,\n"
-                              "    \"model\": \"runs/paper/models/optimum.safetensors\"\n  }"));
-  EXPECT_THAT(json, HasSubstr("\"point\": \"optimum\",\n      \"round\": 44"));
-  EXPECT_THAT(json, HasSubstr("\"clients\": 100"));
-  EXPECT_THAT(json, HasSubstr("\"round\": 1,\n      \"loss\": 0.10000000000000001,"));
-  EXPECT_THAT(json, HasSubstr("\"average_drift_squared\": 1.0000000000000001e-09,"));
-  EXPECT_THAT(json, HasSubstr("\"average_drift_squared\": null,"));
-  EXPECT_THAT(json, HasSubstr("\"evaluations\": [],\n  \"events\": 0,\n  \"troubles\": 0,\n  "
-                              "\"final_model\": \"runs/paper/models/final.safetensors\"\n}\n"));
-  EXPECT_THAT(json, Not(HasSubstr("message")));
+  const json shown = json::parse(RunJson(FinishedRun()));
+  EXPECT_EQ(shown["status"], "done");
+  EXPECT_EQ(shown["seed"], 7);
+  EXPECT_EQ(shown["optimum"], json({{"gradient_norm", 2e-13},
+                                    {"rounds", 2},
+                                    {"model", "runs/paper/models/optimum.safetensors"}}));
+  const json& probe = shown["probes"].at(0);
+  EXPECT_EQ(probe["point"], "optimum");
+  EXPECT_EQ(probe["round"], 44);
+  EXPECT_EQ(probe["clients"], 100);
+  EXPECT_EQ(probe["steps"].size(), 3u);
+  EXPECT_EQ(probe["steps"][2]["h"], 100);
+  for (const char* key :
+       {"round", "loss", "local_steps", "step_size", "batch_size", "server_rate",
+        "average_drift_squared", "drift_bound", "unbiased_drift_squared", "encoding_variance",
+        "distance_squared", "encoding_error_squared", "attempts", "sampled", "replaced", "reports",
+        "seconds", "opened", "model_sha256"}) {
+    EXPECT_TRUE(shown["rounds"][0].contains(key)) << key;
+  }
+  EXPECT_EQ(shown["rounds"][0]["round"], 1);
+  EXPECT_EQ(shown["rounds"][0]["round_in_run"], 45);
+  EXPECT_EQ(shown["rounds"][0]["loss"], 0.1);
+  EXPECT_EQ(shown["rounds"][0]["average_drift_squared"], 1e-9);
+  EXPECT_TRUE(shown["rounds"][1]["average_drift_squared"].is_null());
+  EXPECT_EQ(shown["evaluations"], json::array());
+  EXPECT_EQ(shown["final_model"], "runs/paper/models/final.safetensors");
+  EXPECT_FALSE(shown.contains("message"));
+}
+
+TEST(RunJsonTest, HasConfigModelsClientsAndEvents) {
+  RunSummary run = FinishedRun();
+  run.run_id = "17";
+  run.config.mutable_model()->mutable_linear_regression()->set_l2(0.1);
+  run.roster = {{"a\xff", 50, 10}, {"evaluator", 0, 7}};
+  v1::Event& event = run.events.emplace_back();
+  event.set_sequence(1);
+  event.set_kind(v1::Event::JOINED);
+  event.set_subject("a\xff");
+  const json shown = json::parse(RunJson(run));
+  EXPECT_EQ(shown["run_id"], "17");
+  EXPECT_EQ(shown["config"]["model"]["linear_regression"]["l2"], 0.1);
+  EXPECT_EQ(shown["models"]["optimum"],
+            json({{"path", "runs/paper/models/optimum.safetensors"}, {"sha256", "00"}}));
+  EXPECT_EQ(shown["clients"][0],
+            json({{"id", "a\uFFFD"}, {"examples", 50}, {"test_examples", 10}}));
+  EXPECT_EQ(shown["clients"][1]["examples"], 0);
+  EXPECT_EQ(shown["events"].size(), 1u);
+  EXPECT_EQ(shown["events"][0]["kind"], "joined");
+  v1::RunConfig back;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(shown["config"].dump(), &back).ok());
+  EXPECT_EQ(back.seed(), 7u);
+}
+
+TEST(RunJsonTest, HasNoKeyTwice) {
+  EXPECT_TRUE(HasDuplicateKeys(R"({"a": {"b": 1, "b": 2}})"));
+  EXPECT_FALSE(HasDuplicateKeys(R"({"a": {"b": 1}, "b": [{"a": 1}, {"a": 1}]})"));
+  RunSummary run = FinishedRun();
+  run.records.back().add_percentiles()->set_percent(10);
+  run.records.back().mutable_constants();
+  run.records.back().mutable_fixed_point();
+  v1::RoundRecord& evaluation = run.records.emplace_back(run.records.back());
+  evaluation.set_kind(v1::EVALUATE_ROUND);
+  EXPECT_FALSE(HasDuplicateKeys(RunJson(run)));
 }
 
 TEST(RunJsonTest, WhatIsNotThereIsNull) {
   RunSummary run;
   run.directory = "runs/new";
-  EXPECT_EQ(RunJson(run),
-            "{\n  \"status\": \"gathering\",\n  \"seed\": null,\n  \"optimum\": null,\n"
-            "  \"constants\": null,\n  \"fixed_points\": [],\n  \"probes\": [],\n  \"rounds\": "
-            "[],\n  \"evaluations\": [],\n  \"events\": 0,\n  \"troubles\": 0,\n"
-            "  \"final_model\": null\n}\n");
+  EXPECT_EQ(json::parse(RunJson(run)), json::parse(R"({
+    "status": "gathering", "seed": null, "optimum": null, "constants": null,
+    "fixed_points": [], "probes": [], "rounds": [], "evaluations": [], "final_model": null,
+    "run_id": null, "config": null, "models": {}, "clients": [], "events": []})"));
   EXPECT_THAT(RunText(run), HasSubstr("waiting for its clients"));
 }
 
@@ -93,8 +164,17 @@ TEST(RunJsonTest, AFailureHasItsMessage) {
   RunSummary run = FinishedRun();
   run.state = v1::FAILED;
   run.message = "the loss is not finite";
-  EXPECT_THAT(RunJson(run), HasSubstr("\"status\": \"failed\",\n  \"message\": \"the loss is not"));
+  const json shown = json::parse(RunJson(run));
+  EXPECT_EQ(shown["status"], "failed");
+  EXPECT_EQ(shown["message"], "the loss is not finite");
   EXPECT_THAT(RunText(run), HasSubstr("failed: the loss is not finite"));
+}
+
+TEST(RunJsonTest, AWatcherIsSentWhatIsNew) {
+  const nlohmann::ordered_json news = MeasuredJson(FinishedRun(), 45);
+  EXPECT_EQ(news["probes"].size(), 0u);
+  ASSERT_EQ(news["rounds"].size(), 1u);
+  EXPECT_EQ(news["rounds"][0]["round_in_run"], 46);
 }
 
 TEST(ConclusionTest, SaysWhatTheSharesSay) {
@@ -136,8 +216,9 @@ TEST(RunTextTest, TheOptimumIsTheBestTrialNotTheLast) {
   run.records[1].set_loss(0.75);
   ASSERT_EQ(FindOptimum(run), &run.records[0]);
   EXPECT_THAT(RunText(run), HasSubstr("|grad F| = 1e-15 after 2 rounds, loss 0.25"));
-  EXPECT_THAT(RunJson(run), AllOf(HasSubstr("\"gradient_norm\": 1.0000000000000001e-15"),
-                                  HasSubstr("\"rounds\": 2,")));
+  const json shown = json::parse(RunJson(run))["optimum"];
+  EXPECT_EQ(shown["gradient_norm"], 1e-15);
+  EXPECT_EQ(shown["rounds"], 2);
   // Of a later search its own best, wherever that is worse.
   v1::RoundRecord again = run.records[1];
   again.set_phase(5);

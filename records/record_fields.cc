@@ -1,0 +1,210 @@
+#include "records/record_fields.h"
+
+#include <google/protobuf/descriptor.pb.h>
+
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "common/embed.h"
+#include "records/csv.h"
+
+// record.proto with its comments, which the generated classes do not keep.
+LEEWAY_EMBED(leeway_record_description, LEEWAY_RECORD_DESCRIPTION)
+
+namespace leeway {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using nlohmann::ordered_json;
+
+ordered_json EnumJson(const google::protobuf::EnumValueDescriptor& value) {
+  if (absl::EndsWith(value.name(), "_UNSPECIFIED")) return nullptr;
+  return absl::AsciiStrToLower(value.name());
+}
+
+ordered_json SingularJson(const Message& message, const FieldDescriptor& field) {
+  const google::protobuf::Reflection& get = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return get.GetInt32(message, &field);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return get.GetInt64(message, &field);
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return get.GetUInt32(message, &field);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return get.GetUInt64(message, &field);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return get.GetDouble(message, &field);
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return get.GetFloat(message, &field);
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return get.GetBool(message, &field);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return EnumJson(*get.GetEnum(message, &field));
+    case FieldDescriptor::CPPTYPE_STRING:
+      return get.GetString(message, &field);
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return FieldsJson(get.GetMessage(message, &field));
+  }
+  return nullptr;
+}
+
+ordered_json ElementJson(const Message& message, const FieldDescriptor& field, int i) {
+  const google::protobuf::Reflection& get = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return get.GetRepeatedInt32(message, &field, i);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return get.GetRepeatedInt64(message, &field, i);
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return get.GetRepeatedUInt32(message, &field, i);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return get.GetRepeatedUInt64(message, &field, i);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return get.GetRepeatedDouble(message, &field, i);
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return get.GetRepeatedFloat(message, &field, i);
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return get.GetRepeatedBool(message, &field, i);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return EnumJson(*get.GetRepeatedEnum(message, &field, i));
+    case FieldDescriptor::CPPTYPE_STRING:
+      return get.GetRepeatedString(message, &field, i);
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return FieldsJson(get.GetRepeatedMessage(message, &field, i));
+  }
+  return nullptr;
+}
+
+// Doubles that say what a round was asked to do, or when.
+bool IsSetting(const FieldDescriptor& field) {
+  return field.name() == "step_size" || field.name() == "server_rate" || field.name() == "opened";
+}
+
+// Comments of fields, by "Message.field".
+std::map<std::string, std::string> FieldComments() {
+  google::protobuf::FileDescriptorSet files;
+  files.ParseFromArray(leeway_record_description,
+                       static_cast<int>(leeway_record_description_end - leeway_record_description));
+  std::map<std::string, std::string> comments;
+  for (const google::protobuf::FileDescriptorProto& file : files.file()) {
+    for (const auto& place : file.source_code_info().location()) {
+      // {4, i, 2, j} is field j of message i (descriptor.proto, SourceCodeInfo).
+      if (place.path_size() != 4 || place.path(0) != 4 || place.path(2) != 2) continue;
+      const google::protobuf::DescriptorProto& message = file.message_type(place.path(1));
+      comments[absl::StrCat(message.name(), ".", message.field(place.path(3)).name())] =
+          absl::StrJoin(
+              absl::StrSplit(place.leading_comments(), absl::ByAnyChar(" \n"), absl::SkipEmpty()),
+              " ");
+    }
+  }
+  return comments;
+}
+
+void AddMeasures(const Descriptor& message, const std::map<std::string, std::string>& comments,
+                 std::vector<Measure>& measures) {
+  for (int i = 0; i < message.field_count(); ++i) {
+    const FieldDescriptor& field = *message.field(i);
+    if (field.cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE || field.is_repeated() ||
+        IsSetting(field)) {
+      continue;
+    }
+    Measure measure;
+    measure.field = &field;
+    measure.name = field.name();
+    measure.title = absl::StrReplaceAll(field.name(), {{"_", " "}});
+    measure.title[0] = absl::ascii_toupper(static_cast<unsigned char>(measure.title[0]));
+    const auto comment = comments.find(absl::StrCat(message.name(), ".", field.name()));
+    if (comment != comments.end()) measure.about = comment->second;
+    measures.push_back(std::move(measure));
+  }
+}
+
+}  // namespace
+
+ordered_json FieldsJson(const Message& message) {
+  const google::protobuf::Reflection& get = *message.GetReflection();
+  const Descriptor& type = *message.GetDescriptor();
+  ordered_json json = ordered_json::object();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    if (field.is_repeated()) {
+      const int size = get.FieldSize(message, &field);
+      if (size == 0) continue;
+      ordered_json list = ordered_json::array();
+      for (int k = 0; k < size; ++k) list.push_back(ElementJson(message, field, k));
+      json[field.name()] = std::move(list);
+    } else if (!field.has_presence() || get.HasField(message, &field)) {
+      json[field.name()] = SingularJson(message, field);
+    }
+  }
+  return json;
+}
+
+ordered_json RoundJson(const v1::RoundRecord& round) {
+  ordered_json row = FieldsJson(round);
+  row["round"] = round.round_in_phase();
+  row["round_in_run"] = round.round();
+  row.erase("drift");
+  const bool measured = round.drift_size() > 0;
+  const ordered_json drift =
+      FieldsJson(measured ? round.drift(0) : v1::DriftAtSteps::default_instance());
+  for (const auto& [name, value] : drift.items()) {
+    // Its number of steps is the round's; what both have is the round's.
+    if (name == "h" || row.contains(name)) continue;
+    row[name] = measured ? value : ordered_json(nullptr);
+  }
+  return row;
+}
+
+std::string RoundsCsv(const std::vector<v1::RoundRecord>& rounds) {
+  std::string csv;
+  for (const v1::RoundRecord& round : rounds) {
+    std::vector<std::string> names, cells;
+    const ordered_json row = RoundJson(round);
+    for (const auto& [name, value] : row.items()) {
+      if (value.is_structured()) continue;
+      names.push_back(name);
+      cells.push_back(value.is_number_float() ? CsvNumber(value.get<double>())
+                      : value.is_string()     ? CsvField(value.get<std::string>())
+                      : value.is_null()       ? ""
+                                              : value.dump());
+    }
+    if (csv.empty()) csv = absl::StrJoin(names, ",") + "\n";
+    absl::StrAppend(&csv, absl::StrJoin(cells, ","), "\n");
+  }
+  return csv;
+}
+
+bool Measure::OfDrift() const { return field->containing_type() == v1::DriftAtSteps::descriptor(); }
+
+const std::vector<Measure>& Measures() {
+  static const std::vector<Measure>* const kMeasures = [] {
+    const std::map<std::string, std::string> comments = FieldComments();
+    auto* measures = new std::vector<Measure>();
+    AddMeasures(*v1::RoundRecord::descriptor(), comments, *measures);
+    AddMeasures(*v1::DriftAtSteps::descriptor(), comments, *measures);
+    return measures;
+  }();
+  return *kMeasures;
+}
+
+double ValueOf(const Measure& measure, const v1::RoundRecord& round) {
+  if (!measure.OfDrift()) return round.GetReflection()->GetDouble(round, measure.field);
+  return round.drift_size() > 0 ? ValueOf(measure, round.drift(0)) : std::nan("");
+}
+
+double ValueOf(const Measure& measure, const v1::DriftAtSteps& drift) {
+  return drift.GetReflection()->GetDouble(drift, measure.field);
+}
+
+}  // namespace leeway
