@@ -40,7 +40,7 @@ TEST(VerdictJsonTest, HasTheAgreedKeys) {
   }
   // H = 200 was not probed.
   EXPECT_TRUE(json["evidence"][2]["drift_bound"].is_null());
-  EXPECT_THAT(VerdictJson(ConflictVerdict()), HasSubstr("0.33333333333333331"));
+  EXPECT_THAT(VerdictJson(ConflictVerdict()), HasSubstr("0.3333333333333333"));
   ASSERT_EQ(json["warnings"].size(), 1u);
 }
 
