@@ -301,6 +301,7 @@ class BadInputTest(PythonCase):
                             "(torch.ones(3, 2), torch.ones(3, 1)), name='a')\n", address)
         self.assertEqual(child.wait(TIMEOUT), 1)
         self.assertIn("the run's model has a tensor 'w', this model has not", self.log(child.log_name))
+        _, address = self.start_server(config, 1, "other")  # the first has its one client
         data = self.synthetic(clients=1)
         client = next(n for n in os.listdir(data) if n.startswith("client"))
         code, said = self.run_program("leeway-client", "--server", address, os.path.join(data, client), check=False)
