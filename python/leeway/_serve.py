@@ -232,21 +232,26 @@ class Attachment:
 
 
 def serve(server: Optional[str], host: Host, options: Mapping[str, Any]) -> None:
-    """Takes part in a run until it is over."""
+    """Takes part in a run until it is over. An error if the last thing that was asked could not be done."""
     attachment = Attachment(server, host, options)
+    failure = None
     try:
         while True:
             order = attachment.next_order()
             if order is None:
-                return
+                break
             session = attachment.session
             try:
                 numbers, vectors = host.answer(order, session.model(order))
                 session.reply(order, numbers, vectors)
+                failure = None
             except Exception as error:
                 session.fail(order, error)
+                failure = one_line(error)
     finally:
         attachment.close()
+    if failure:
+        raise Error(f"the run is over, and the last order could not be done: {failure}; see the traceback above")
 
 
 def _end(child: subprocess.Popen, grace: Optional[float] = 5) -> int:
