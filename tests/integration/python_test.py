@@ -23,7 +23,7 @@ phases { probe { point: OPTIMUM step_size: 0.02 steps: [1, 4, 20] } }
 phases { train { rounds: 6 local { step_size: 0.02 steps: 10 } probe { step_size: 0.02 steps: [1, 8] } probe_at: 3 } }
 phases { train { rounds: 3 local { step_size: 0.02 epochs: 2 batch_size: 8 } } }
 phases { probe { point: CURRENT step_size: 0.02 steps: [2, 6] batch_size: 8 repeats: 4 } }
-phases { fixed_point { steps: [5, 20] step_size: 0.02 } }
+phases { fixed_point { steps: [5, 20] step_size: 0.02 tolerance: 1e-12 } }
 """
 LINEAR = "seed: 3\nmodel { linear_regression {} }\nmax_update: 4096\n" + PHASES
 SOFTMAX = "seed: 3\nmodel { softmax_regression { classes: 3 l2: 0.01 } }\n" + PHASES
@@ -191,7 +191,6 @@ phases { probe { point: CURRENT step_size: 0.01 steps: [1, 5] clients: 8 } }
         config = self.write("c.textproto", self.CONFIG.replace("rounds: 40", "rounds: 400"))
         self.run_python("linear", config, data, 2, "calm")
         rng = np.random.default_rng(1)
-        names = [f"client_{i:02}" for i in range(10)]
         names = sorted(n for n in os.listdir(data) if n.startswith("client"))
         script = os.path.join(CLIENTS, "numpy_client.py")
         server, address = self.start_server(config, 10, "wild")
@@ -285,6 +284,8 @@ class BadInputTest(PythonCase):
         self.assertEqual(server.wait(TIMEOUT), 1)
         self.assertEqual(child.wait(TIMEOUT), 1)
         self.assertIn("Traceback (most recent call last)", self.log(child.log_name))
+        self.assertIn("Error: the run is over, and the last task here failed: ValueError: column 3 is empty",
+                      self.log(child.log_name))
         self.assertRegex(self.log("server.log"), r"refused a: ValueError: column 3 is empty \(client\d+.py, line 3\)")
 
     def test_a_model_that_does_not_fit(self):
@@ -300,8 +301,9 @@ class BadInputTest(PythonCase):
                             "(torch.ones(3, 2), torch.ones(3, 1)), name='a')\n", address)
         self.assertEqual(child.wait(TIMEOUT), 1)
         self.assertIn("the run's model has a tensor 'w', this model has not", self.log(child.log_name))
-        code, said = self.run_program("leeway-client", "--server", address, self.synthetic(clients=1) + "/client_00",
-                                      check=False)
+        data = self.synthetic(clients=1)
+        own = next(os.path.join(data, n) for n in os.listdir(data) if n.startswith("client"))
+        code, said = self.run_program("leeway-client", "--server", address, own, check=False)
         self.assertEqual(code, 1)
         self.assertIn("--worker", said)
 
