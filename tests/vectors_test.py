@@ -75,7 +75,8 @@ class VectorsTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as made:
             subprocess.run([sys.executable, os.path.join(FOLDER, "make.py"), made], check=True)
             names = sorted(os.listdir(made))
-            self.assertEqual(names, sorted(n for n in os.listdir(FOLDER) if n.endswith(".json")))
+            self.assertEqual(names, sorted(n for n in os.listdir(FOLDER) if n.endswith(".json")
+                                           and not n.startswith("worker-")))
             for name in names:
                 with open(os.path.join(made, name)) as a, open(os.path.join(FOLDER, name)) as b:
                     self.assertEqual(a.read(), b.read(), f"{name}: run tests/vectors/make.py")

@@ -237,7 +237,7 @@ class Attachment:
 
 
 def serve(server: Optional[str], host: Host, options: Mapping[str, Any]) -> None:
-    """Takes part in a run until it is over."""
+    """Takes part in a run until it is over. An error if the last thing that was asked could not be done."""
     attachment = Attachment(server, host, options)
     try:
         while True:

@@ -113,6 +113,10 @@ class HostileTest(LeewayCase):
         self.assertEqual(client.wait(TIMEOUT), 0)
         self.assertEqual(server.wait(TIMEOUT), 0, self.log("server.log"))
 
+    def resident(self, process):
+        with open(f"/proc/{process.pid}/status") as f:
+            return int(re.search(r"VmRSS:\s+(\d+) kB", f.read())[1]) / 1024
+
     def test_observers_that_do_not_read_cost_little(self):
         data = self.synthetic(clients=1, samples=20, dimension=30)
         config = self.write("c.textproto", CONFIG.replace("drift_off: true ", "").replace("60", "600"))
