@@ -78,12 +78,18 @@ def answer(objective: Objective, model: np.ndarray, order: Dict[str, Any]) -> Tu
     return _Task(objective, model, order, sums).run()
 
 
+def finite(x: np.ndarray) -> bool:
+    """Without a pass of its own over large vectors, unless their square overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.dot(x.ravel(), x.ravel()))) or bool(np.isfinite(x).all())
+
+
 class _Path:
     """A local model on its way, as displacement from the start."""
 
-    def __init__(self, batches: Optional[Batches], zero: Flat):
+    def __init__(self, batches: Optional[Batches], start: Flat):
         self.batches = batches  # None: all examples
-        self.u = zero
+        self.u: Flat = None if batches is None else start * 0  # before the first full-batch step there is none
 
 
 class _Task:
@@ -100,7 +106,7 @@ class _Task:
         self.eta = self.rule["step_size"]
 
     def run(self) -> Tuple[Dict[str, float], List[Any]]:
-        if not np.isfinite(self.objective.array(self.w)).all():
+        if not finite(self.objective.array(self.w)):
             raise Error("the model to start from is not finite: restart from an earlier one with a lower step_size")
         self.objective.begin()
         self._train()
@@ -113,7 +119,7 @@ class _Task:
         for s in self.sums:
             if s.shape != "number":
                 arrays.append(self.objective.array(self.vectors[s.key]))
-                if not np.isfinite(arrays[-1]).all():
+                if not finite(arrays[-1]):
                     raise Error(f"{s.key} is not finite with step_size {self.eta}: lower step_size, or scale the data")
         return {s.key: float(self.numbers[s.key]) for s in self.sums if s.shape == "number"}, arrays
 
@@ -140,10 +146,10 @@ class _Task:
     def _other_paths(self, batch: int) -> List[_Path]:
         """Gradient descent, then repeats - 1 stochastic paths with streams of their own."""
         stream = Stream(self.random)
-        paths = [_Path(None, self.w * 0)]
+        paths = [_Path(None, self.w)]
         for r in range(1, self.repeats):
             own = Stream(name_of(stream.next64(), r, 0, BATCH_ORDER))
-            paths.append(_Path(Batches(self.objective.examples, batch, own), self.w * 0))
+            paths.append(_Path(Batches(self.objective.examples, batch, own), self.w))
         return paths
 
     def _move(self, full: bool, batch: int, gradient: Flat, others: List[_Path]) -> None:
@@ -154,7 +160,7 @@ class _Task:
         if max(drifts, default=0) > steps:
             raise Error(f"the order asks for drift after {max(drifts)} steps, but this client takes {steps}")
         last = steps if "displacement" in self.names else max(drifts)
-        first = _Path(None if full else Batches(self.objective.examples, batch, Stream(self.random)), self.w * 0)
+        first = _Path(None if full else Batches(self.objective.examples, batch, Stream(self.random)), self.w)
         full_step = None if gradient is None else self.eta * gradient
         for h in range(1, last + 1):
             self._step(first, h, full_step)
@@ -168,7 +174,7 @@ class _Task:
     def _step(self, path: _Path, h: int, full_step: Optional[Flat]) -> None:
         """u^(h) = u^(h-1) + eta * gradient at w - u^(h-1)."""
         if path.batches is None and h == 1:
-            path.u += full_step
+            path.u = full_step * 1  # a copy: the drift needs the step itself
         else:
             rows = None if path.batches is None else path.batches.next()
             _, gradient = self.objective.evaluate(self.w - path.u, rows, True)

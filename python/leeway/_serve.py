@@ -52,6 +52,7 @@ class Session:
         self._model_sha256 = ""
         self.orders = 0
         self.finished = False
+        self.last_failure = ""  # of the last order, if it failed
 
     def serve(self) -> bool:
         """Answers orders until the run is over (True) or the other side has gone (False)."""
@@ -93,6 +94,7 @@ class Session:
 
     def reply(self, order: Dict[str, Any], numbers: Mapping[str, float], vectors: Sequence[np.ndarray]) -> None:
         """This client's answer."""
+        self.last_failure = ""
         self._write(order, vectors)
         self._send(type="answer", order=order["order"], numbers=numbers)
 
@@ -102,7 +104,8 @@ class Session:
             print(f"leeway: client '{order['client']}', round {order['round']}: {error}", file=sys.stderr)
         else:
             traceback.print_exception(type(error), error, error.__traceback__)
-        self._send(type="error", order=order["order"], error=one_line(error))
+        self.last_failure = one_line(error)
+        self._send(type="error", order=order["order"], error=self.last_failure)
 
     def close(self) -> None:
         self._forget()
@@ -215,6 +218,8 @@ class Attachment:
             return False
         code = _end(self._child)
         if self.session.finished:
+            if self.session.last_failure:
+                raise Error(f"the run is over, and the last task here failed: {self.session.last_failure}")
             return False
         self._deaths = 1 if self.session.orders else self._deaths + 1
         if code >= 0 or -code in (signal.SIGINT, signal.SIGTERM) or self._deaths > RESTARTS:
@@ -234,24 +239,19 @@ class Attachment:
 def serve(server: Optional[str], host: Host, options: Mapping[str, Any]) -> None:
     """Takes part in a run until it is over. An error if the last thing that was asked could not be done."""
     attachment = Attachment(server, host, options)
-    failure = None
     try:
         while True:
             order = attachment.next_order()
             if order is None:
-                break
+                return
             session = attachment.session
             try:
                 numbers, vectors = host.answer(order, session.model(order))
                 session.reply(order, numbers, vectors)
-                failure = None
             except Exception as error:
                 session.fail(order, error)
-                failure = one_line(error)
     finally:
         attachment.close()
-    if failure:
-        raise Error(f"the run is over, and the last order could not be done: {failure}; see the traceback above")
 
 
 def _end(child: subprocess.Popen, grace: Optional[float] = 5) -> int:

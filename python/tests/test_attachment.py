@@ -94,12 +94,14 @@ class AttachmentTest(unittest.TestCase):
 
     def test_a_loop_of_ones_own_cannot_report_drift_and_says_why(self):
         self.plan(HELLO, PREPARE, self.order(1, "loss", "drift"), FINISHED)
-        self.assertEqual([task for task in self.client()], [])
+        with self.assertRaisesRegex(leeway.Error, "the last task here failed"):
+            self.assertEqual([task for task in self.client()], [])
         self.assertIn("drift_off: true", self.replies()[2]["error"])
 
     def test_bad_reports_are_named(self):
         self.plan(HELLO, PREPARE, self.order(1, "loss", "displacement"), FINISHED)
-        for task in self.client():
+        tasks = iter(self.client())
+        for task in (next(tasks),):
             for model, metrics, words in (({"w": np.zeros(2)}, {}, "asks for 'loss'"),
                                           ({"v": np.zeros(2)}, {"loss": 1}, "no tensor 'w'"),
                                           ({"w": np.zeros(3)}, {"loss": 1}, r"has shape \[3\]"),
@@ -107,6 +109,8 @@ class AttachmentTest(unittest.TestCase):
                                           (None, {"loss": 1}, "trained model")):
                 with self.assertRaisesRegex(leeway.Error, words):
                     task.report(model, metrics=metrics)
+        with self.assertRaisesRegex(leeway.Error, "without task.report"):
+            next(tasks)
         self.assertIn("without task.report", self.replies()[2]["error"])
 
     def test_a_client_that_was_killed_is_started_again(self):

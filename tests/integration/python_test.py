@@ -2,6 +2,7 @@
 is killed; and what is said when something is wrong."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ phases { probe { point: OPTIMUM step_size: 0.02 steps: [1, 4, 20] } }
 phases { train { rounds: 6 local { step_size: 0.02 steps: 10 } probe { step_size: 0.02 steps: [1, 8] } probe_at: 3 } }
 phases { train { rounds: 3 local { step_size: 0.02 epochs: 2 batch_size: 8 } } }
 phases { probe { point: CURRENT step_size: 0.02 steps: [2, 6] batch_size: 8 repeats: 4 } }
-phases { fixed_point { steps: [5, 20] step_size: 0.02 } }
+phases { fixed_point { steps: [5, 20] step_size: 0.02 tolerance: 1e-12 } }
 """
 LINEAR = "seed: 3\nmodel { linear_regression {} }\nmax_update: 4096\n" + PHASES
 SOFTMAX = "seed: 3\nmodel { softmax_regression { classes: 3 l2: 0.01 } }\n" + PHASES
@@ -165,6 +166,57 @@ phases { train { rounds: 3 local { step_size: 0.05 epochs: 1 batch_size: 8 } } }
                                  1e-3 * b["average_drift_squared"])
 
 
+class LayersTest(PythonCase):
+    def test_the_package_installs_without_a_network(self):
+        subprocess.run(["/usr/bin/python3", "-m", "venv", "--system-site-packages", self.path("venv")], check=True)
+        shutil.copytree(os.path.join(SOURCE, "python"), self.path("python"))  # pip builds inside
+        python = self.path("venv", "bin", "python3")
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "./python"],
+                       check=True, cwd=self.folder)
+        said = subprocess.run([python, "-c", "import leeway, os; print(leeway.__file__, os.path.exists(os.path.join("
+                               "os.path.dirname(leeway.__file__), 'py.typed')))"], check=True, cwd="/", text=True,
+                              stdout=subprocess.PIPE, env={"PATH": os.environ["PATH"]}).stdout
+        self.assertIn(self.path("venv"), said)
+        self.assertIn("True", said)
+
+    def test_the_quickstart(self):
+        child = self.python(os.path.join(SOURCE, "examples/quickstart.py"), self.path("quick"))
+        self.finish(child)
+        run = self.show("quick")
+        self.assertEqual(run["status"], "done")
+        self.assertEqual(run["probes"][0]["steps"][0]["average_drift_squared"], 0)
+        self.assertGreater(run["evaluations"][-1]["accuracy"], 0.9)
+        with open(os.path.join(SOURCE, "examples/quickstart.py")) as f:
+            lines = [line for line in f if line.strip() and not line.strip().startswith("#")]
+        self.assertLessEqual(len(lines), 60)
+
+    def test_a_training_loop_of_ones_own(self):
+        script = self.write("own.py", """
+import leeway, numpy as np, sys
+name, target = sys.argv[2], float(sys.argv[3])
+for task in leeway.Client(sys.argv[1], examples=3, name=name):
+    w = task.model["w"]
+    loss = 0.5 * np.sum((w - target) ** 2)
+    for _ in range(task.steps):
+        w -= task.step_size * (w - target)
+    task.report({"w": w}, metrics={"loss": loss})
+""")
+        sys.path.insert(0, os.path.join(SOURCE, "python"))
+        import leeway
+        leeway.save({"w": np.zeros(2)}, self.path("m.safetensors"))
+        config = self.write("c.textproto", 'model { file: "m.safetensors" }\n'
+                            "phases { train { rounds: 3 local { step_size: 0.5 steps: 1 } drift_off: true } }")
+        server, address = self.start_server(config, 2)
+        clients = [self.python(script, address, name, target) for name, target in (("a", 1), ("b", 3))]
+        self.finish(server)
+        for client in clients:
+            self.finish(client)
+        # A round halves the distance to the mean of the targets.
+        run = self.show()
+        np.testing.assert_allclose(read_safetensors(run["final_model"])["w"], 2 * (1 - 0.5 ** 3), rtol=1e-10)
+        self.assertAlmostEqual(run["rounds"][0]["loss"], (1 + 9) / 2, places=9)
+
+
 class SameBitsTest(PythonCase):
     CONFIG = """
 seed: 7
@@ -192,7 +244,6 @@ phases { probe { point: CURRENT step_size: 0.01 steps: [1, 5] clients: 8 } }
         config = self.write("c.textproto", self.CONFIG.replace("rounds: 40", "rounds: 400"))
         self.run_python("linear", config, data, 2, "calm")
         rng = np.random.default_rng(1)
-        names = [f"client_{i:02}" for i in range(10)]
         names = sorted(n for n in os.listdir(data) if n.startswith("client"))
         script = os.path.join(CLIENTS, "numpy_client.py")
         server, address = self.start_server(config, 10, "wild")
@@ -286,6 +337,8 @@ class BadInputTest(PythonCase):
         self.assertEqual(server.wait(TIMEOUT), 1)
         self.assertEqual(child.wait(TIMEOUT), 1)
         self.assertIn("Traceback (most recent call last)", self.log(child.log_name))
+        self.assertIn("Error: the run is over, and the last task here failed: ValueError: column 3 is empty",
+                      self.log(child.log_name))
         self.assertRegex(self.log("server.log"), r"refused a: ValueError: column 3 is empty \(client\d+.py, line 3\)")
 
     def test_a_model_that_does_not_fit(self):
