@@ -111,7 +111,7 @@ absl::Status Journal::WriteRound() {
   if (options_.config.durability() == v1::RELAXED) {
     unflushed_.push_back(std::move(record));
   } else {
-    observers_.AddRound(record);
+    observers_.AddRound(std::move(record));
   }
   return absl::OkStatus();
 }
@@ -134,7 +134,8 @@ absl::Status Journal::Flush() {
   LEEWAY_RETURN_IF_ERROR(WriteRound());
   if (disk_.ok()) disk_ = store_->Flush();
   LEEWAY_RETURN_IF_ERROR(disk_);
-  for (const v1::RoundRecord& record : std::exchange(unflushed_, {})) observers_.AddRound(record);
+  for (v1::RoundRecord& record : unflushed_) observers_.AddRound(std::move(record));
+  unflushed_.clear();
   return absl::OkStatus();
 }
 

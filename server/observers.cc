@@ -17,9 +17,9 @@ constexpr absl::Duration kNowAndThen = absl::Milliseconds(250);
 }  // namespace
 
 template <typename Entry>
-void Observers::RecentLog<Entry>::Add(const Entry& entry, uint64_t number) {
+void Observers::RecentLog<Entry>::Add(Entry entry, uint64_t number) {
   const size_t bytes = entry.ByteSizeLong();
-  entries_.push_back({number, bytes, entry});
+  entries_.push_back({number, bytes, std::move(entry)});
   bytes_ += bytes;
   while (bytes_ > kRecentBytes && entries_.size() > 1) {
     bytes_ -= entries_.front().bytes;
@@ -52,9 +52,10 @@ void Observers::SetStore(std::unique_ptr<Store> store, uint64_t rounds, uint64_t
   store_ = std::move(store);
 }
 
-void Observers::AddRound(const v1::RoundRecord& record) {
+void Observers::AddRound(v1::RoundRecord record) {
+  const uint64_t round = record.round();
   MutexLock lock(&mu_);
-  rounds_.Add(record, record.round());
+  rounds_.Add(std::move(record), round);
 }
 
 void Observers::AddEvent(const v1::Event& event) {

@@ -50,7 +50,7 @@ class Observers {
   void SetStore(std::unique_ptr<Store> store, uint64_t rounds, uint64_t events);
 
   // A round that no crash of the server can take back any more; an event.
-  void AddRound(const v1::RoundRecord& record);
+  void AddRound(v1::RoundRecord record);
   void AddEvent(const v1::Event& event);
   absl::StatusOr<Piece> NewsAfter(uint64_t round, uint64_t event) const;
 
@@ -67,7 +67,7 @@ class Observers {
   template <typename Entry>
   class RecentLog {
    public:
-    void Add(const Entry& entry, uint64_t number);
+    void Add(Entry entry, uint64_t number);
     // Entries up to this number are elsewhere.
     void StartAfter(uint64_t number) { dropped_ = std::max(dropped_, number); }
     // Nothing that comes after `number` has been dropped.
