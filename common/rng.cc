@@ -1,5 +1,7 @@
 #include "common/rng.h"
 
+#include <Random123/philox.h>
+
 #include <cmath>
 #include <cstddef>
 #include <utility>
@@ -32,15 +34,9 @@ uint32_t High(uint64_t x) { return static_cast<uint32_t>(x >> 32); }
 }  // namespace
 
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
-  // Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53u} * counter[0];
-    const uint64_t b = uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {High(b) ^ counter[1] ^ key[0], Low(b), High(a) ^ counter[3] ^ key[1], Low(a)};
-    key[0] += 0x9E3779B9u;
-    key[1] += 0xBB67AE85u;
-  }
-  return counter;
+  const r123::Philox4x32::ctr_type block =
+      r123::Philox4x32()({{counter[0], counter[1], counter[2], counter[3]}}, {{key[0], key[1]}});
+  return {block[0], block[1], block[2], block[3]};
 }
 
 uint64_t ClientKey(absl::string_view client_id) { return Xxh3(client_id); }

@@ -1,4 +1,4 @@
-// Portable counter-based random numbers (Philox4x32-10). Every stream is named
+// Portable counter-based random numbers (Philox4x32-10, of Random123). Every stream is named
 // by (seed, round, client, purpose), so it needs no state that could be lost
 // and does not depend on threads, processes or the standard library.
 #ifndef LEEWAY_COMMON_RNG_H_
@@ -29,8 +29,8 @@ enum class Purpose : uint32_t {
   kLanczos = 12,
 };
 
-// One Philox4x32-10 block: exposed so that it can be checked against the
-// published test vectors.
+// One Philox4x32-10 block (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+// SC 2011): exposed so that it can be checked against the published test vectors.
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 // A 64-bit name for a client, the same on every platform.

@@ -62,6 +62,45 @@ TEST(RngTest, StreamsAreFrozen) {
   EXPECT_EQ(rng.Next64(), 0xd97e7c404c9300acu);
 }
 
+// Long streams, what is drawn from them, and the ends of the range of names.
+TEST(RngTest, LongStreamsAreFrozen) {
+  const struct {
+    uint64_t seed, round, client;
+    Purpose purpose;
+    uint64_t first, second, third, rest;
+  } streams[] = {{0, 0, 0, Purpose::kTest, 0xdc368a21727938c9, 0x1bc72db40fe5ba98,
+                  0x92a77e6161bf349f, 0x4f4a9630d7f5188e},
+                 {1, 2, 3, Purpose::kBatchOrder, 0x334946352d69328a, 0xeec0e7c29275a39e,
+                  0x56360093f67b6e9b, 0x655811eb407310cd},
+                 {UINT64_MAX, UINT64_MAX, UINT64_MAX, Purpose::kLanczos, 0x7c5707905d8f31b2,
+                  0x694dc43ca3c0d882, 0x0b96ff00c433fdf3, 0x324b1d8ec87c65e6},
+                 {7, 12, ClientKey("client_0007"), Purpose::kRounding, 0xe783ccb8a1db31e4,
+                  0x9d10ed49496d7d89, 0x4925533ce4b30499, 0xb829b37429daf687}};
+  for (const auto& stream : streams) {
+    Rng rng(stream.seed, stream.round, stream.client, stream.purpose);
+    EXPECT_EQ(rng.Next64(), stream.first);
+    EXPECT_EQ(rng.Next64(), stream.second);
+    EXPECT_EQ(rng.Next64(), stream.third);
+    uint64_t rest = 0;  // depends on every bit and on the order
+    for (int i = 0; i < 100000; ++i) rest = rest * 6364136223846793005u + rng.Next64();
+    EXPECT_EQ(rest, stream.rest);
+  }
+}
+
+TEST(RngTest, WhatIsDrawnIsFrozen) {
+  Rng below = TestStream(5);
+  for (const uint64_t number : {314901986, 30886743, 848881927, 203367761, 15682226, 101544548}) {
+    EXPECT_EQ(below.Below(1000000007), number);
+  }
+  std::vector<uint32_t> items(10);
+  std::iota(items.begin(), items.end(), 0u);
+  TestStream(5).Shuffle(items);
+  EXPECT_EQ(items, (std::vector<uint32_t>{4, 2, 9, 7, 5, 8, 1, 6, 0, 3}));
+  Rng uniform = TestStream(5);
+  EXPECT_EQ(uniform.Uniform(), 0x1.4275aa6d83144p-2);
+  EXPECT_EQ(uniform.Uniform(), 0x1.fa0c63aeb4c8p-6);
+}
+
 TEST(RngTest, UniformIsInRangeWithTheRightMoments) {
   Rng rng = TestStream();
   double sum = 0, squares = 0;
