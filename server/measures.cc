@@ -1,9 +1,9 @@
 #include "server/measures.h"
 
 #include <algorithm>
+#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
 #include <limits>
-#include <numbers>
 #include <vector>
 
 namespace leeway {
@@ -313,27 +313,8 @@ double HalfInterval(absl::Span<const double> without, uint64_t sample, uint64_t 
 }
 
 double StudentQuantile(uint64_t degrees) {
-  // P(|T| <= t) for whole degrees of freedom n is a finite sum in the angle
-  // theta = atan(t / sqrt n) (Abramowitz & Stegun, 26.7.3 and 26.7.4).
-  const auto n = static_cast<double>(degrees);
-  const bool odd = degrees % 2 == 1;
-  const auto probability = [&](double theta) {
-    const double cosine = std::cos(theta);
-    double term = odd ? cosine : 1;
-    double sum = degrees == 1 ? 0 : term;
-    for (double i = odd ? 3 : 2; i < n - 1; i += 2) {
-      term *= cosine * cosine * (i - 1) / i;
-      sum += term;
-    }
-    return odd ? 2 / std::numbers::pi * (theta + std::sin(theta) * sum) : std::sin(theta) * sum;
-  };
-  double low = 0;
-  double high = std::numbers::pi / 2;
-  for (int i = 0; i < 60; ++i) {
-    const double middle = (low + high) / 2;
-    (probability(middle) < 0.95 ? low : high) = middle;
-  }
-  return std::sqrt(n) * std::tan((low + high) / 2);
+  // Both tails leave out 5 %, so the upper one 2.5 %.
+  return boost::math::quantile(boost::math::students_t(static_cast<double>(degrees)), 0.975);
 }
 
 }  // namespace leeway

@@ -239,6 +239,8 @@ TEST(MeasuresTest, TooFewGroupsGiveNoInterval) {
   }
 }
 
+// The 97.5 % column of published tables, and the limit: the normal's 1.959964 and
+// its first correction, (z^3 + z) / (4 n).
 TEST(MeasuresTest, StudentQuantilesAreThoseOfTheTables) {
   const struct {
     uint64_t degrees;
