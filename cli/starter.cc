@@ -20,19 +20,19 @@ constexpr char kConvexPhases[] = R"(
 # w*, where the global loss is least, from exact federated gradients.
 phases { optimum {} }
 
-# Smoothness and convexity of the loss: `step_size: auto` below comes from them. At
+# Smoothness and convexity of the loss: `auto_step_size: true` below comes from them. At
 # w*, for the curvature of softmax regression depends on the model.
 phases { constants { point: OPTIMUM } }
 
 # The average drift at w*, for these numbers of local steps.
-phases { probe { point: OPTIMUM step_size: auto steps: [1, 2, 5, 10, 20, 50] } }
+phases { probe { point: OPTIMUM auto_step_size: true steps: [1, 2, 5, 10, 20, 50] } }
 
 # Where FedAvg comes to rest for each of them, and what that costs: the verdict of
 # `leeway drift` rests on this.
-phases { fixed_point { step_size: auto steps: [1, 2, 5, 10, 20, 50] } }
+phases { fixed_point { auto_step_size: true steps: [1, 2, 5, 10, 20, 50] } }
 
 # FedAvg itself: every client takes 10 local steps in each of 100 rounds.
-phases { train { rounds: 100 local { step_size: auto steps: 10 } } }
+phases { train { rounds: 100 local { auto_step_size: true steps: 10 } } }
 )";
 
 constexpr char kNetworkPhases[] = R"(

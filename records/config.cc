@@ -8,7 +8,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <regex>
 #include <sstream>
 
 #include "absl/strings/match.h"
@@ -30,6 +29,10 @@ class FirstError : public google::protobuf::io::ErrorCollector {
                 const std::string& message) override {
     if (!text.empty()) return;
     text = absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", message);
+    // What people write who think of a step size as a number or a word.
+    if (message == "Expected double, got: auto") {
+      text += "; to have the step size chosen, write `auto_step_size: true`";
+    }
   }
   std::string text;
 };
@@ -71,17 +74,25 @@ struct Seen {
   bool constants = false;
 };
 
-absl::Status CheckStepSize(absl::string_view field, double step_size, const Seen& seen) {
-  if (std::isfinite(step_size) && step_size > 0) return absl::OkStatus();
-  if (step_size == 0 && seen.constants) return absl::OkStatus();
-  if (step_size == 0) {
-    return Bad(field,
-               "is left out (auto), but no constants phase comes before it; add "
-               "`phases { constants {} }` or give a positive number");
+// Of a LocalRule, a Probe or a FixedPoint.
+template <typename Rule>
+absl::Status CheckStepSize(absl::string_view field, const Rule& rule, const Seen& seen) {
+  const std::string number = absl::StrCat(field, ".step_size");
+  const std::string automatic = absl::StrCat(field, ".auto_step_size");
+  if (rule.has_step_size()) {
+    if (std::isfinite(rule.step_size()) && rule.step_size() > 0) return absl::OkStatus();
+    return Bad(number, absl::StrCat("is ", rule.step_size(),
+                                    "; give a positive number, for instance 0.01 (theory asks for "
+                                    "at most 1/L), or instead auto_step_size: true"));
   }
-  return Bad(field, absl::StrCat("is ", step_size,
-                                 "; give a positive number, for instance 0.01 (theory asks for at "
-                                 "most 1/L)"));
+  if (rule.has_auto_step_size() && !rule.auto_step_size()) {
+    return Bad(automatic, "is false; give step_size instead, a positive number");
+  }
+  if (seen.constants) return absl::OkStatus();
+  return Bad(rule.has_auto_step_size() ? automatic : number,
+             absl::StrCat(rule.has_auto_step_size() ? "is true" : "is left out (automatic)",
+                          ", but no constants phase comes before it; add "
+                          "`phases { constants {} }` or give step_size, a positive number"));
 }
 
 absl::Status CheckSteps(absl::string_view field,
@@ -108,7 +119,7 @@ absl::Status CheckProbe(absl::string_view field, const v1::Probe& probe, const S
     return Bad(absl::StrCat(field, ".point"),
                "is OPTIMUM, but no optimum phase comes before it; add `phases { optimum {} }`");
   }
-  LEEWAY_RETURN_IF_ERROR(CheckStepSize(absl::StrCat(field, ".step_size"), probe.step_size(), seen));
+  LEEWAY_RETURN_IF_ERROR(CheckStepSize(field, probe, seen));
   if (probe.repeats() > 0 && probe.batch_size() == 0) {
     return Bad(absl::StrCat(field, ".repeats"), "needs batch_size: full-batch paths do not vary");
   }
@@ -122,7 +133,7 @@ absl::Status CheckFixedPoint(absl::string_view field, const v1::FixedPoint& fixe
                "needs w*, but no optimum phase comes before it; add `phases { optimum {} }`");
   }
   if (!(fixed.tolerance() > 0)) return Bad(absl::StrCat(field, ".tolerance"), "must be positive");
-  LEEWAY_RETURN_IF_ERROR(CheckStepSize(absl::StrCat(field, ".step_size"), fixed.step_size(), seen));
+  LEEWAY_RETURN_IF_ERROR(CheckStepSize(field, fixed, seen));
   return CheckSteps(field, fixed.steps());
 }
 
@@ -184,16 +195,15 @@ absl::Status CheckNumbers(const std::string& field, const google::protobuf::Mess
 absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const Seen& seen) {
   if (train.rounds() == 0) return Bad(absl::StrCat(field, ".rounds"), "is 0; give at least 1");
   const v1::LocalRule& rule = train.local();
-  LEEWAY_RETURN_IF_ERROR(
-      CheckStepSize(absl::StrCat(field, ".local.step_size"), rule.step_size(), seen));
+  LEEWAY_RETURN_IF_ERROR(CheckStepSize(absl::StrCat(field, ".local"), rule, seen));
   if ((rule.steps() > 0) == (rule.epochs() > 0)) {
     return Bad(absl::StrCat(field, ".local"),
                "needs either steps (H, at least 1) or epochs, not both and not neither");
   }
-  if (rule.step_size() == 0 && rule.epochs() > 0) {
-    return Bad(absl::StrCat(field, ".local.step_size"),
-               "is auto, at most 1/(mu H), but with epochs H differs by client; give steps instead "
-               "of epochs, or a positive number");
+  if (!rule.has_step_size() && rule.epochs() > 0) {
+    return Bad(absl::StrCat(field, ".local.auto_step_size"),
+               "chooses at most 1/(mu H), but with epochs H differs by client; give steps instead "
+               "of epochs, or step_size, a positive number");
   }
   if (!(train.server().rate() > 0) || !std::isfinite(train.server().rate())) {
     return Bad(absl::StrCat(field, ".server.rate"),
@@ -277,17 +287,13 @@ absl::Status CheckPhase(absl::string_view field, const v1::Phase& phase, Seen& s
 }  // namespace
 
 absl::StatusOr<v1::RunConfig> ParseConfig(absl::string_view text, absl::string_view name) {
-  // `step_size: auto` reads better than leaving the number out; a text proto's
-  // number cannot say it, so it becomes 0 (of the same width: columns stay true).
-  static const std::regex kAuto("(step_size\\s*:\\s*)auto\\b");
-  const std::string plain = std::regex_replace(std::string(text), kAuto, "$010   ");
   google::protobuf::TextFormat::Parser parser;
   FirstError error;
   parser.RecordErrorsTo(&error);
   google::protobuf::TextFormat::ParseInfoTree places;
   parser.WriteLocationsTo(&places);
   v1::RunConfig config;
-  if (!parser.ParseFromString(plain, &config)) {
+  if (!parser.ParseFromString(std::string(text), &config)) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": ", error.text, " (fields are described in docs/configuration.md)"));
   }

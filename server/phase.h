@@ -49,7 +49,7 @@ struct RunContext {
   double optimum_loss_standard_error = 0;
 
   const ModelPtr& At(v1::Probe::Point point) const;
-  // The configured step size or, if it is 0 (auto), min(1/L, 1/(mu H)). H is `steps`, the
+  // The configured step size or, if it is 0 (auto_step_size), min(1/L, 1/(mu H)). H is `steps`, the
   // phase's own largest; in a run with a verdict it is the largest of all phases that leave
   // it to us, so that what the verdict judges is what training uses.
   double StepSize(double configured, uint32_t steps) const;

@@ -198,7 +198,7 @@ TEST(ClosedFormsTest, FedAvgRestsWhereTheClosedFormSays) {
 TEST(ClosedFormsTest, AutoStepSizeIsTheTheorys) {
   SimulatedFederation f(RandomClients(5, 10),
                         "phases { constants {} }"
-                        "phases { train { rounds: 1 local { step_size: auto steps: 4 } } }");
+                        "phases { train { rounds: 1 local { auto_step_size: true steps: 4 } } }");
   f.Run();
   const size_t n = f.records().size();
   const v1::ConstantsResult& c = f.records()[n - 2].constants();
@@ -208,10 +208,10 @@ TEST(ClosedFormsTest, AutoStepSizeIsTheTheorys) {
 TEST(ClosedFormsTest, AutoStepSizeIsOneForARunWithAVerdict) {
   SimulatedFederation f(RandomClients(5, 10),
                         "phases { constants {} } phases { optimum {} }"
-                        "phases { probe { point: OPTIMUM step_size: auto steps: [1, 4000] } }"
-                        "phases { fixed_point { step_size: auto steps: [2] } }"
+                        "phases { probe { point: OPTIMUM auto_step_size: true steps: [1, 4000] } }"
+                        "phases { fixed_point { auto_step_size: true steps: [2] } }"
                         "phases { train { rounds: 1 local { step_size: 0.01 steps: 9000 } } }"
-                        "phases { train { rounds: 1 local { step_size: auto steps: 4 } } }");
+                        "phases { train { rounds: 1 local { auto_step_size: true steps: 4 } } }");
   f.Run();
   double convexity = 0;
   int automatic = 0;
@@ -249,7 +249,7 @@ TEST(ClosedFormsTest, TrainingRoundsRecordTheirOwnDrift) {
 TEST(ClosedFormsTest, AResumedScriptGoesOnWithTheSameBits) {
   const std::string config =
       "cohort { size: 3 } phases { constants {} } phases { optimum {} }"
-      "phases { fixed_point { step_size: auto steps: [2, 9] } }"
+      "phases { fixed_point { auto_step_size: true steps: [2, 9] } }"
       "phases { probe { point: OPTIMUM step_size: 0.05 steps: [3] clients: 4 } }"
       "phases { train { rounds: 8 local { step_size: 0.05 steps: 4 } server { momentum: 0.7 } } }";
   SimulatedFederation whole(RandomClients(5, 7), config);

@@ -20,9 +20,9 @@ model { linear_regression {} }
 cohort { minimum_reports: 1 deadline_seconds: 120 }
 phases { constants {} }
 phases { optimum {} }
-phases { probe { point: OPTIMUM step_size: auto steps: [1, 2, 5, 10] } }
-phases { fixed_point { step_size: auto steps: [1, 2, 5, 10] } }
-phases { train { rounds: 30 local { step_size: auto steps: 5 } } }
+phases { probe { point: OPTIMUM auto_step_size: true steps: [1, 2, 5, 10] } }
+phases { fixed_point { auto_step_size: true steps: [1, 2, 5, 10] } }
+phases { train { rounds: 30 local { auto_step_size: true steps: 5 } } }
 phases { evaluate {} }
 """
 

@@ -65,8 +65,26 @@ INSTANTIATE_TEST_SUITE_P(
             "steps: 2 epochs: 1 } } }",
             "needs either steps"},
         Bad{"model { linear_regression {} } phases { constants {} } phases { train { rounds: 1 "
-            "local { step_size: auto epochs: 1 } } }",
-            "phases[1].train.local.step_size is auto"},
+            "local { auto_step_size: true epochs: 1 } } }",
+            "phases[1].train.local.auto_step_size chooses at most 1/(mu H)"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 1 local { step_size: 0 "
+            "steps: 1 } } }",
+            "phases[0].train.local.step_size is 0; give a positive number"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 1 local { steps: 1 } } }",
+            "phases[0].train.local.step_size is left out (automatic), but no constants phase"},
+        Bad{"model { linear_regression {} }\nphases { probe { point: INITIAL auto_step_size: true "
+            "steps: [1] } }",
+            "line 2, column 33: phases[0].probe.auto_step_size is true, but no constants phase"},
+        Bad{"model { linear_regression {} } phases { constants {} } phases { train { rounds: 1 "
+            "local { auto_step_size: false steps: 1 } } }",
+            "phases[1].train.local.auto_step_size is false; give step_size"},
+        Bad{"model { linear_regression {} } phases { constants {} } phases { train { rounds: 1 "
+            "local { auto_step_size: true step_size: 0.1 steps: 1 } } }",
+            "specified along with field \"auto_step_size\""},
+        Bad{"model { linear_regression {} } phases { constants {} }\nphases { train { rounds: 1 "
+            "local { step_size: auto steps: 1 } } }",
+            "line 2, column 47: Expected double, got: auto; to have the step size chosen, write "
+            "`auto_step_size: true`"},
         Bad{"model { linear_regression {} } phases { train { local { step_size: 0.1 steps: 2 } } }",
             "rounds is 0"},
         Bad{"model { linear_regression {} } phases { train { rounds: 2 local { step_size: 0.1 "
