@@ -196,9 +196,16 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
   if (train.rounds() == 0) return Bad(absl::StrCat(field, ".rounds"), "is 0; give at least 1");
   const v1::LocalRule& rule = train.local();
   LEEWAY_RETURN_IF_ERROR(CheckStepSize(absl::StrCat(field, ".local"), rule, seen));
-  if ((rule.steps() > 0) == (rule.epochs() > 0)) {
+  if ((rule.steps() > 0) + (rule.epochs() > 0) + rule.has_auto_steps() != 1) {
     return Bad(absl::StrCat(field, ".local"),
-               "needs either steps (H, at least 1) or epochs, not both and not neither");
+               "needs exactly one of steps (H, at least 1), epochs and auto_steps {}");
+  }
+  if (rule.has_auto_steps() &&
+      (train.server().rate() != 1 || train.server().momentum() > 0 ||
+       train.server().adaptive_case() != v1::ServerOptimizer::ADAPTIVE_NOT_SET)) {
+    return Bad(absl::StrCat(field, ".local.auto_steps"),
+               "compares with a plain gradient step, so it needs plain averaging at the server; "
+               "leave out server { ... }, or give steps");
   }
   if (!rule.has_step_size() && rule.epochs() > 0) {
     return Bad(absl::StrCat(field, ".local.auto_step_size"),
@@ -394,6 +401,9 @@ void CompleteConfig(v1::RunConfig& config) {
       if (train.server().rate() == 0) train.mutable_server()->set_rate(1);
       if (train.start() == v1::Probe::POINT_UNSPECIFIED) train.set_start(v1::Probe::INITIAL);
       if (train.drift_every() == 0) train.set_drift_every(1);
+      if (train.local().has_auto_steps() && train.local().auto_steps().largest() == 0) {
+        train.mutable_local()->mutable_auto_steps()->set_largest(64);
+      }
       if (train.has_probe() && train.probe().point() == v1::Probe::POINT_UNSPECIFIED) {
         train.mutable_probe()->set_point(v1::Probe::CURRENT);
       }

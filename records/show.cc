@@ -23,8 +23,10 @@ constexpr size_t kLastRounds = 10;
 constexpr double kRounding = 1e-22;
 
 std::string LocalWork(const v1::LocalRule& rule) {
-  std::string text = rule.steps() > 0 ? absl::StrCat(rule.steps(), " local steps")
-                                      : absl::StrCat(rule.epochs(), " local epochs");
+  std::string text = rule.has_auto_steps() ? absl::StrCat("1 to ", rule.auto_steps().largest(),
+                                                          " local steps, chosen")
+                     : rule.steps() > 0    ? absl::StrCat(rule.steps(), " local steps")
+                                           : absl::StrCat(rule.epochs(), " local epochs");
   if (rule.step_size() > 0) {
     absl::StrAppend(&text, ", step size ", rule.step_size());
   } else {

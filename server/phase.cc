@@ -24,13 +24,17 @@ uint32_t LargestStepsOfVerdict(const v1::RunConfig& config) {
   for (const v1::Phase& phase : config.phases()) {
     consider(phase.probe().step_size(), phase.probe().steps());
     consider(phase.fixed_point().step_size(), phase.fixed_point().steps());
-    consider(phase.train().local().step_size(), std::vector{phase.train().local().steps()});
+    consider(phase.train().local().step_size(), std::vector{MostSteps(phase.train().local())});
     consider(phase.train().probe().step_size(), phase.train().probe().steps());
   }
   return largest;
 }
 
 }  // namespace
+
+uint32_t MostSteps(const v1::LocalRule& rule) {
+  return rule.has_auto_steps() ? rule.auto_steps().largest() : rule.steps();
+}
 
 const ModelPtr& RunContext::At(v1::Probe::Point point) const {
   switch (point) {

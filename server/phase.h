@@ -70,6 +70,9 @@ class PhaseScript {
   virtual absl::Status Restore(const std::vector<double>& state, const RunContext& run);
 };
 
+// The most local steps that the rule can take; 0 with epochs.
+uint32_t MostSteps(const v1::LocalRule& rule);
+
 // The phase at the start of its work. May change run.current (train.start).
 std::unique_ptr<PhaseScript> MakePhase(const v1::Phase& phase, RunContext& run);
 

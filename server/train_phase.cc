@@ -7,14 +7,20 @@
 #include "common/sums.h"
 #include "server/phase.h"
 #include "server/server_optimizer.h"
+#include "server/step_schedule.h"
 
 namespace leeway {
 namespace {
 
 class TrainPhase : public PhaseScript {
  public:
-  explicit TrainPhase(const v1::Train& config)
-      : config_(config), optimizer_(MakeServerOptimizer(config.server())) {}
+  TrainPhase(const v1::Train& config, const RunContext& run)
+      : config_(config), optimizer_(MakeServerOptimizer(config.server())) {
+    if (!config.local().has_auto_steps()) return;
+    const bool sampled = run.config.cohort().size() > 0 && run.config.cohort().size() < run.clients;
+    schedule_.emplace(config.local().auto_steps().largest(),
+                      !sampled && config.local().batch_size() == 0);
+  }
 
   RoundPlan Next(const RunContext& run, uint64_t rounds_done) const override {
     const Slot slot = SlotAt(rounds_done);
@@ -36,14 +42,29 @@ class TrainPhase : public PhaseScript {
 
   absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t rounds_done,
                               RunContext& run) override {
-    if (plan.record.kind() == v1::TRAIN_ROUND) LEEWAY_RETURN_IF_ERROR(Move(plan, tally, run));
+    if (plan.record.kind() == v1::TRAIN_ROUND) {
+      if (schedule_) schedule_->Absorb(plan.record.loss(), GuaranteedDecrease(plan, tally, run));
+      LEEWAY_RETURN_IF_ERROR(Move(plan, tally, run));
+    }
     // The measures after the last training round are the end.
     return rounds_done + 1 >= Before(uint64_t{config_.rounds()} + 1);
   }
 
-  std::vector<double> Save() const override { return optimizer_->Save(); }
+  // The choice of local steps, if there is one, and then the optimizer's state.
+  std::vector<double> Save() const override {
+    std::vector<double> state;
+    if (schedule_) state = schedule_->Save();
+    const std::vector<double> optimizer = optimizer_->Save();
+    state.insert(state.end(), optimizer.begin(), optimizer.end());
+    return state;
+  }
   absl::Status Restore(const std::vector<double>& state, const RunContext& run) override {
-    return optimizer_->Restore(state, run.layout.size());
+    const size_t split = schedule_ ? std::min(state.size(), StepSchedule::kStateSize) : 0;
+    if (schedule_) {
+      LEEWAY_RETURN_IF_ERROR(schedule_->Restore(absl::MakeSpan(state).first(split)));
+    }
+    return optimizer_->Restore({state.begin() + static_cast<std::ptrdiff_t>(split), state.end()},
+                               run.layout.size());
   }
 
  private:
@@ -93,10 +114,15 @@ class TrainPhase : public PhaseScript {
     RoundPlan plan;
     plan.record.set_kind(v1::TRAIN_ROUND);
     plan.record.set_server_rate(config_.server().rate());
-    *plan.task.mutable_rule() = config_.local();
-    plan.task.mutable_rule()->set_step_size(
-        run.StepSize(config_.local().step_size(), config_.local().steps()));
+    v1::LocalRule& rule = *plan.task.mutable_rule();
+    rule = config_.local();
+    rule.set_step_size(run.StepSize(rule.step_size(), MostSteps(rule)));
     Ask(kDisplacement, plan.task);
+    if (schedule_) {
+      rule.clear_auto_steps();
+      rule.set_steps(schedule_->steps());
+      Ask(kGradient, plan.task).set_largest(run.config.max_update() / rule.step_size());
+    }
     if (!config_.drift_off() && trained % config_.drift_every() == 0) {
       Ask(kDrift, plan.task).set_largest(run.config.max_update() / plan.task.rule().step_size());
     }
@@ -105,6 +131,20 @@ class TrainPhase : public PhaseScript {
     plan.sample = run.config.cohort().size();
     plan.base = run.current;
     return plan;
+  }
+
+  // By one gradient step at the round's starting model: eta/2 |grad F|^2. The cohort's mean
+  // gradient is longer than the population's by what sampling adds.
+  static double GuaranteedDecrease(const RoundPlan& plan, const Tally& tally,
+                                   const RunContext& run) {
+    const v1::RoundRecord& record = plan.record;
+    double squared = record.gradient_norm() * record.gradient_norm();
+    const auto reports = static_cast<double>(tally.clients());
+    if (tally.clients() > 1 && tally.clients() < run.clients) {
+      const double left_out = 1 - reports / static_cast<double>(run.clients);
+      squared -= left_out * record.dissimilarity() / (reports - 1);
+    }
+    return plan.task.rule().step_size() / 2 * std::max(squared, 0.0);
   }
 
   // The server optimizer moves the model by the average displacement.
@@ -135,13 +175,14 @@ class TrainPhase : public PhaseScript {
 
   v1::Train config_;
   std::unique_ptr<ServerOptimizer> optimizer_;
+  std::optional<StepSchedule> schedule_;  // with auto_steps
 };
 
 }  // namespace
 
 std::unique_ptr<PhaseScript> MakeTrainPhase(const v1::Train& config, RunContext& run) {
   run.current = run.At(config.start());
-  return std::make_unique<TrainPhase>(config);
+  return std::make_unique<TrainPhase>(config, run);
 }
 
 }  // namespace leeway
