@@ -42,7 +42,7 @@ class ProgressBar:
                 row = db.execute("SELECT round, phase, loss FROM rounds ORDER BY round DESC LIMIT 1").fetchone()
                 if row is None:
                     return None
-                trained = db.execute("SELECT count(*) FROM rounds WHERE phase = ? AND kind = 'train_round'",
+                trained = db.execute("SELECT count(*) FROM rounds WHERE phase = ? AND kind = 'TRAIN_ROUND'",
                                      (row[1],)).fetchone()[0]
         except sqlite3.Error:
             return None

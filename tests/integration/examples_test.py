@@ -103,6 +103,7 @@ class NotebookTest(LeewayCase):
                                 resources={"metadata": {"path": self.folder}}).execute()
         outputs = [out for cell in notebook.cells for out in cell.get("outputs", [])]
         text = " ".join(out.get("text", "") + str(out.get("data", {}).get("text/plain", "")) for out in outputs)
+        self.assertIn("phase 4 of 4, fixed_point", text)  # the bar of its simulation
         self.assertRegex(text, "Heterogeneity")
         self.assertEqual(sum("image/png" in out.get("data", {}) for out in outputs), 2)
 
