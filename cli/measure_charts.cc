@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "cli/chart_data.h"
 #include "cli/report.h"
 #include "records/record_fields.h"
@@ -26,7 +27,8 @@ bool HasValues(const Chart& chart) {
 }
 
 Chart EmptyChart(const Measure& measure, const char* over, const char* x) {
-  return {.id = absl::StrCat(measure.name, "_over_", over),
+  // A metric is "metric/NAME"; an id is also the name of a file.
+  return {.id = absl::StrCat(absl::StrReplaceAll(measure.name, {{"/", "_"}}), "_over_", over),
           .title = absl::StrCat(measure.title, " over ", over),
           .description = measure.about,
           .x = {.title = x, .log = false},
@@ -95,6 +97,9 @@ std::vector<Chart> MeasureCharts(const Report& report) {
   const std::vector<v1::RoundRecord> evaluations = EvaluationsOf(report.run);
   const std::vector<v1::RoundRecord> probes = RecordsOf(report.run, v1::PROBE_ROUND);
   std::vector<Chart> charts;
+  for (const Measure& metric : MetricsOf(report.run.records)) {
+    KeepChart(TrainingChart(report, metric), charts);
+  }
   for (const Measure& measure : Measures()) {
     if (!IsIn(drawn_over_rounds, measure.name)) {
       KeepChart(TrainingChart(report, measure), charts);

@@ -53,6 +53,13 @@ absl::StatusOr<std::vector<uint64_t>> DriftAt(const LocalTask& task, uint64_t st
 
 absl::StatusOr<Plan> MakePlan(const LocalTask& task, uint64_t examples) {
   const v1::LocalRule& rule = task.task().rule();
+  for (const v1::Sum& sum : task.task().sums()) {
+    if (MetricName(sum.name()).empty()) continue;
+    return absl::UnimplementedError(absl::StrCat(
+        "the round asks for the metric '", MetricName(sum.name()),
+        "', which Leeway's own models do not report: leave it out of train.metrics, or "
+        "take part with a worker that reports it (docs/worker.md)"));
+  }
   const bool moves = task.displacement != TaskSums::kNone || !task.drifts.empty();
   const double step_size = rule.step_size();
   if (moves && !(std::isfinite(step_size) && step_size > 0)) {

@@ -16,7 +16,9 @@ namespace {
 constexpr char kAbove[] = "_above";
 
 // What counts are made from: the quantity of "smoothness_above" is "smoothness".
-bool IsCount(absl::string_view name) { return absl::EndsWith(name, kAbove); }
+bool IsCount(absl::string_view name) {
+  return absl::EndsWith(name, kAbove) && MetricName(name).empty();
+}
 
 bool IsTest(absl::string_view name) {
   return name == kTestExamples || name == kTestLoss || name == kTestCorrect ||
@@ -71,7 +73,7 @@ void WorkerSums::AskForNumber(const v1::Sum& sum, size_t place) {
   if (name == kAccuracyAbove || name == kTestLossAbove) {
     for (const char* test : {kTestExamples, kTestLoss, kTestCorrect}) AskFor(test, 0, v1::NUMBER);
   } else if (name != kHessianDistanceAbove) {
-    AskFor(absl::StripSuffix(name, kAbove), sum.steps(), v1::NUMBER);
+    AskFor(IsCount(name) ? absl::StripSuffix(name, kAbove) : name, sum.steps(), v1::NUMBER);
   }
 }
 

@@ -6,8 +6,11 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 namespace leeway {
 namespace {
@@ -60,7 +63,12 @@ constexpr KnownSum kKnown[] = {
     {kDisplacementSquared, v1::NUMBER, 0, kAny, kDisplacement, true},
 };
 
+constexpr KnownSum kKnownMetric = {kMetric, v1::NUMBER, -kAny, kAny};
+constexpr int kMostMetrics = 64;
+constexpr size_t kLongestMetric = 64;
+
 const KnownSum* Know(absl::string_view name) {
+  if (!MetricName(name).empty()) return &kKnownMetric;
   for (const KnownSum& known : kKnown) {
     if (name == known.name) return &known;
   }
@@ -75,7 +83,9 @@ absl::string_view NeededBy(const KnownSum& known) {
   return known.source == nullptr ? absl::string_view() : known.source;
 }
 
-bool IsCount(absl::string_view name) { return absl::EndsWith(name, "_above"); }
+bool IsCount(absl::string_view name) {
+  return absl::EndsWith(name, "_above") && MetricName(name).empty();
+}
 
 // Values along the local path are drifts and what belongs to them.
 bool HasSteps(const KnownSum& known) {
@@ -121,6 +131,32 @@ void AskAbove(absl::string_view name, double threshold, v1::Task& task) {
 bool Asks(const v1::Task& task, absl::string_view name) {
   return std::any_of(task.sums().begin(), task.sums().end(),
                      [&](const v1::Sum& sum) { return sum.name() == name; });
+}
+
+absl::string_view MetricName(absl::string_view sum) {
+  return absl::ConsumePrefix(&sum, kMetric) ? sum : absl::string_view();
+}
+
+absl::Status CheckMetricNames(absl::Span<const std::string* const> names) {
+  if (names.size() > kMostMetrics) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", names.size(), " names; give at most ", kMostMetrics));
+  }
+  std::set<absl::string_view> seen;
+  for (const std::string* name : names) {
+    const bool plain = std::all_of(name->begin(), name->end(), [](char c) {
+      return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+    });
+    if (name->empty() || name->size() > kLongestMetric || !plain) {
+      return absl::InvalidArgumentError(absl::StrCat("has the name '", absl::CHexEscape(*name),
+                                                     "'; give 1 to ", kLongestMetric,
+                                                     " letters, digits, '_', '-' and '.'"));
+    }
+    if (!seen.insert(*name).second) {
+      return absl::InvalidArgumentError(absl::StrCat("has '", *name, "' twice; give it once"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 void SetUnits(uint64_t total_weight, v1::Task& task) {

@@ -42,6 +42,9 @@ inline constexpr char kHessianDistanceAbove[] = "hessian_distance_above";
 inline constexpr char kAccuracyAbove[] = "accuracy_above";
 inline constexpr char kTestLossAbove[] = "test_loss_above";
 
+// "metric/NAME": a number that only the client's own model knows how to compute.
+inline constexpr char kMetric[] = "metric/";
+
 // Numbers that follow from the weight, a number or a vector of the same report.
 inline constexpr char kLossSquared[] = "loss_squared";
 inline constexpr char kWeight[] = "weight";
@@ -58,6 +61,10 @@ v1::Sum& Ask(absl::string_view name, v1::Task& task, uint32_t steps = 0);
 void AskAbove(absl::string_view name, double threshold, v1::Task& task);
 // Does the task ask for it, after whatever number of steps?
 bool Asks(const v1::Task& task, absl::string_view name);
+// NAME of "metric/NAME"; empty if the sum is another.
+absl::string_view MetricName(absl::string_view sum);
+// Can these be the metrics of a task? The message completes "the list of metrics ...".
+absl::Status CheckMetricNames(absl::Span<const std::string* const> names);
 // Sets the unit of every vector to the finest with which the sum of clients of this
 // weight cannot overflow.
 void SetUnits(uint64_t total_weight, v1::Task& task);

@@ -1,17 +1,19 @@
 #!/usr/bin/python3
-"""Writes docs/configuration.md from the comments of proto/run.proto.
+"""Writes docs/configuration.md, and the same as Python classes in python/leeway/config.py, from proto/run.proto.
 
-docs/configuration.py            writes the page
-docs/configuration.py --check    exits with 1 if the page is not what it would write
+docs/configuration.py            writes both
+docs/configuration.py --check    exits with 1 if one of them is not what it would write
 """
 
 import os
 import re
 import sys
+import textwrap
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOURCE = os.path.join(ROOT, "proto", "run.proto")
 PAGE = os.path.join(ROOT, "docs", "configuration.md")
+MODULE = os.path.join(ROOT, "python", "leeway", "config.py")
 
 HEAD = """# Configuration
 
@@ -23,6 +25,22 @@ below. `leeway init --data DIR --out my.textproto` writes a commented file to st
 `leeway run --check my.textproto` checks one, with line and column of what is wrong.
 
 """
+
+
+MODULE_HEAD = '''"""A run's config as Python objects; str() of one is the text that `leeway run` reads.
+
+    Config(seed=1, model=LinearRegression(), phases=[Train(rounds=30, local=LocalRule(step_size=0.1, steps=10))])
+
+Made from proto/run.proto by docs/configuration.py; change it there. docs/configuration.md explains every field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Dict, Optional, Sequence, Union
+
+from leeway._textproto import Message
+'''
 
 
 def parse(text):
@@ -102,16 +120,66 @@ def page(things):
     return "\n".join(lines).rstrip() + "\n"
 
 
+PYTHON = {"double": "float", "uint32": "int", "uint64": "int", "string": "str", "bool": "bool"}
+
+
+def module(things):
+    """The messages as dataclasses, each before those that hold it."""
+    by_name = {t[1]: t for t in things}
+    names = [t[1] for t in reached(things) if t[0] == "message"]
+    written, texts = [], []
+
+    def write(name):
+        if name in written:
+            return
+        _, _, comment, fields = by_name[name]
+        lines, kinds = [], []
+        for field, type_, _ in fields:
+            plain = type_.replace("list of ", "")
+            target = resolve(by_name, name, type_)
+            if target and by_name[target][0] == "enum":
+                python, kind = "str", repr(tuple(f[0] for f in by_name[target][3]))
+            elif target:
+                write(target)
+                python, kind = alternatives(by_name, target), class_name(target)
+            else:
+                python, kind = PYTHON[plain], repr(plain)
+            hint = f"Sequence[{python}] = ()" if plain != type_ else f"Optional[{python}] = None"
+            lines.append(f"    {field}: {hint}")
+            kinds.append(f"        {field!r}: {kind},".replace("'", '"'))
+        written.append(name)
+        about = textwrap.fill(f'"""{comment}"""', 115, initial_indent="    ", subsequent_indent="    ")
+        texts.append("\n".join(["", "", "@dataclass", f"class {class_name(name)}(Message):", about, "",
+                                "    KINDS: ClassVar[Dict[str, Any]] = {", *kinds, "    }", "", *lines]))
+
+    for name in names:
+        write(name)
+    return MODULE_HEAD + "\n".join(texts) + "\n\n\nConfig = RunConfig\n"
+
+
+def alternatives(by_name, name):
+    """A message, or whatever it may be made of, where it is a choice and nothing else: a Phase, a Model."""
+    inner = [resolve(by_name, name, f[1]) for f in by_name[name][3]]
+    if name not in ("Phase", "Model"):
+        return class_name(name)
+    return "Union[" + ", ".join([name, *(class_name(i) for i in inner if i and i != "ModelContents")]) + "]"
+
+
+def class_name(name):
+    return name.replace(".", "")
+
+
 def main():
     with open(SOURCE) as f:
-        text = page(parse(f.read()))
-    if sys.argv[1:] == ["--check"]:
-        with open(PAGE) as f:
+        things = parse(f.read())
+    for path, text in ((PAGE, page(things)), (MODULE, module(things))):
+        if sys.argv[1:] != ["--check"]:
+            with open(path, "w") as f:
+                f.write(text)
+            continue
+        with open(path) as f:
             if f.read() != text:
-                sys.exit("docs/configuration.md is stale; run docs/configuration.py")
-        return
-    with open(PAGE, "w") as f:
-        f.write(text)
+                sys.exit(f"{os.path.relpath(path, ROOT)} is stale; run docs/configuration.py")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@
 #include "common/model_file.h"
 #include "common/model_layout.h"
 #include "common/status.h"
+#include "common/sums.h"
 
 namespace leeway {
 namespace {
@@ -238,6 +239,11 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
     return Bad(absl::StrCat(field, ".evaluate_every"),
                absl::StrCat("is ", train.evaluate_every(), ", but the phase ends after ",
                             train.rounds(), " rounds; give at most that"));
+  }
+  const std::vector<const std::string*> metrics(train.metrics().pointer_begin(),
+                                                train.metrics().pointer_end());
+  if (const absl::Status names = CheckMetricNames(metrics); !names.ok()) {
+    return Bad(absl::StrCat(field, ".metrics"), names.message());
   }
   return CheckProbesAt(field, train, seen);
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -13,6 +14,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/embed.h"
+#include "common/sums.h"
 #include "records/csv.h"
 
 // record.proto with its comments, which the generated classes do not keep.
@@ -83,6 +85,12 @@ ordered_json ElementJson(const Message& message, const FieldDescriptor& field, i
       return FieldsJson(get.GetRepeatedMessage(message, &field, i));
   }
   return nullptr;
+}
+
+std::string Cell(const ordered_json& value) {
+  if (value.is_number_float()) return CsvNumber(value.get<double>());
+  if (value.is_string()) return CsvField(value.get<std::string>());
+  return value.is_null() ? "" : value.dump();
 }
 
 // Doubles that say what a round was asked to do, or when.
@@ -163,29 +171,50 @@ ordered_json RoundJson(const v1::RoundRecord& round) {
     if (name == "h" || row.contains(name)) continue;
     row[name] = measured ? value : ordered_json(nullptr);
   }
+  row.erase("metrics");
+  for (const v1::MetricMean& metric : round.metrics())
+    row[kMetric + metric.name()] = metric.value();
   return row;
 }
 
 std::string RoundsCsv(const std::vector<v1::RoundRecord>& rounds) {
-  std::string csv;
+  ordered_json columns = ordered_json::object();  // in the order in which they appear
+  std::vector<ordered_json> rows;
   for (const v1::RoundRecord& round : rounds) {
-    std::vector<std::string> names, cells;
-    const ordered_json row = RoundJson(round);
-    for (const auto& [name, value] : row.items()) {
-      if (value.is_structured()) continue;
-      names.push_back(name);
-      cells.push_back(value.is_number_float() ? CsvNumber(value.get<double>())
-                      : value.is_string()     ? CsvField(value.get<std::string>())
-                      : value.is_null()       ? ""
-                                              : value.dump());
+    rows.push_back(RoundJson(round));
+    for (const auto& [name, value] : rows.back().items()) {
+      if (!value.is_structured()) columns[name] = nullptr;
     }
-    if (csv.empty()) csv = absl::StrJoin(names, ",") + "\n";
+  }
+  if (rows.empty()) return "";
+  std::vector<std::string> names;
+  for (const auto& [name, _] : columns.items()) names.push_back(name);
+  std::string csv = absl::StrJoin(names, ",") + "\n";
+  for (const ordered_json& row : rows) {
+    std::vector<std::string> cells;
+    for (const std::string& name : names) cells.push_back(Cell(row.value(name, ordered_json())));
     absl::StrAppend(&csv, absl::StrJoin(cells, ","), "\n");
   }
   return csv;
 }
 
-bool Measure::OfDrift() const { return field->containing_type() == v1::DriftAtSteps::descriptor(); }
+bool Measure::OfDrift() const {
+  return field != nullptr && field->containing_type() == v1::DriftAtSteps::descriptor();
+}
+
+std::vector<Measure> MetricsOf(const std::vector<v1::RoundRecord>& rounds) {
+  std::set<std::string> names;
+  for (const v1::RoundRecord& round : rounds) {
+    for (const v1::MetricMean& metric : round.metrics()) names.insert(metric.name());
+  }
+  std::vector<Measure> measures;
+  for (const std::string& name : names) {
+    measures.push_back({.name = kMetric + name,
+                        .title = "Metric " + name,
+                        .about = "Weighted mean of what the clients reported as " + name + "."});
+  }
+  return measures;
+}
 
 const std::vector<Measure>& Measures() {
   static const std::vector<Measure>* const kMeasures = [] {
@@ -199,6 +228,12 @@ const std::vector<Measure>& Measures() {
 }
 
 double ValueOf(const Measure& measure, const v1::RoundRecord& round) {
+  if (measure.field == nullptr) {
+    for (const v1::MetricMean& metric : round.metrics()) {
+      if (measure.name == kMetric + metric.name()) return metric.value();
+    }
+    return std::nan("");
+  }
   if (!measure.OfDrift()) return round.GetReflection()->GetDouble(round, measure.field);
   return round.drift_size() > 0 ? ValueOf(measure, round.drift(0)) : std::nan("");
 }

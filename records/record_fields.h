@@ -21,26 +21,29 @@ namespace leeway {
 nlohmann::ordered_json FieldsJson(const google::protobuf::Message& message);
 
 // A training round as one row: the fields of its record, those of its own drift beside
-// them (null if it was not measured). "round" counts within the phase; the number in
-// the run is "round_in_run".
+// them (null if it was not measured), and its metrics as "metric/NAME". "round" counts
+// within the phase; the number in the run is "round_in_run".
 nlohmann::ordered_json RoundJson(const v1::RoundRecord& round);
 
-// The rows as a table, with the keys of RoundJson as columns.
+// The rows as a table, with the keys of RoundJson as columns: what any of them has.
 std::string RoundsCsv(const std::vector<v1::RoundRecord>& rounds);
 
 // A number that rounds measure: a field of type double of RoundRecord or DriftAtSteps
-// that is neither a setting nor a time of day.
+// that is neither a setting nor a time of day; or a metric of the clients.
 struct Measure {
-  const google::protobuf::FieldDescriptor* field = nullptr;
-  std::string name;   // "loss_standard_error"
-  std::string title;  // "Loss standard error"
-  std::string about;  // the field's comment in record.proto
+  const google::protobuf::FieldDescriptor* field = nullptr;  // null: a metric
+  std::string name;                                          // "loss_standard_error"
+  std::string title;                                         // "Loss standard error"
+  std::string about;                                         // the field's comment in record.proto
 
   bool OfDrift() const;  // a field of DriftAtSteps
 };
 
 // Those of RoundRecord, then those of DriftAtSteps.
 const std::vector<Measure>& Measures();
+
+// The metrics that any of these rounds has, by name: "metric/NAME".
+std::vector<Measure> MetricsOf(const std::vector<v1::RoundRecord>& rounds);
 
 // NaN if the round did not measure it. Of a round's drift at several h the first.
 double ValueOf(const Measure& measure, const v1::RoundRecord& round);

@@ -88,6 +88,15 @@ void FillAgreement(const Sums& sums, v1::RoundRecord& record) {
   record.set_pairwise_cosine((clients * norm_squared / mean_squared - 1) / (clients - 1));
 }
 
+void FillMetrics(const v1::Task& task, const Sums& sums, v1::RoundRecord& record) {
+  for (const v1::Sum& sum : task.sums()) {
+    if (MetricName(sum.name()).empty()) continue;
+    v1::MetricMean& mean = *record.add_metrics();
+    mean.set_name(std::string(MetricName(sum.name())));
+    mean.set_value(sums.number(sum.name()) / sums.weight());
+  }
+}
+
 // The factor f of z_c = f v_c B_c, whose plain mean over the population is
 // sum p_c B_c: M / N under EXAMPLES, where v_c = n_c; 1 where all v_c are 1.
 double MeanFactor(const v1::Task& task, const Population& population) {
@@ -285,6 +294,7 @@ void FillMeasures(const v1::Task& task, const Tally& tally, const Population& po
   FillDrift(task, sums, population, constants, record);
   FillAgreement(sums, record);
   FillTest(sums, record);
+  FillMetrics(task, sums, record);
   if (sums.has(kEncodingError)) {
     record.set_encoding_error_squared(sums.number(kEncodingError) / sums.weight());
   }

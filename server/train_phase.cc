@@ -128,6 +128,7 @@ class TrainPhase : public PhaseScript {
     }
     // Clients with training loops of their own cannot tell drift, but how far they agree.
     if (run.config.model().has_file()) Ask(kDisplacementSquared, plan.task);
+    for (const std::string& name : config_.metrics()) Ask(absl::StrCat(kMetric, name), plan.task);
     plan.sample = run.config.cohort().size();
     plan.base = run.current;
     return plan;

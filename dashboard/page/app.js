@@ -180,9 +180,12 @@ function otherMeasures() {
      drawn: ['loss', 'average_drift_squared', 'unbiased_drift_squared', 'drift_bound']},
     {records: run.evaluations, over: 'round of the run', x: (r) => r.round, drawn: ['accuracy']},
   ];
+  const metrics = new Set(run.rounds.flatMap((r) => Object.keys(r).filter((key) => key.startsWith('metric/'))));
+  const all = [...measures, ...[...metrics].sort().map((name) => ({
+    name, title: `Metric ${name.slice(7)}`, about: 'Weighted mean of what the clients reported under this name.'}))];
   const found = [];
   lists.forEach((list, k) => {
-    for (const {name, title, about} of measures) {
+    for (const {name, title, about} of all) {
       if (list.drawn.includes(name)) continue;
       const points = list.records.map((r, i) => ({x: list.x(r, i), y: r[name] ?? null}))
                          .filter((p) => p.y !== null);

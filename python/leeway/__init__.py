@@ -15,6 +15,7 @@ from leeway._gradient import join
 from leeway._read import Run, Verdict, read
 from leeway._simulate import simulate
 from leeway._tensors import load, save
+from leeway.config import Config
 
 __version__ = "0.1.0"
-__all__ = ["Client", "Error", "Run", "Task", "Verdict", "join", "load", "read", "save", "simulate"]
+__all__ = ["Client", "Config", "Error", "Run", "Task", "Verdict", "join", "load", "read", "save", "simulate"]

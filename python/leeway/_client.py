@@ -12,6 +12,8 @@ from leeway._errors import Error
 from leeway._serve import Attachment
 from leeway._tensors import Tensor, split
 
+METRIC = "metric/"  # before the names that the config lists as metrics
+LARGEST = 1e30  # of numbers that are summed
 NEEDS_STEPS = {"drift", "gradient", "hessian", "smoothness", "convexity", "iterate_bias_squared",
                "pseudo_gradient_variance"}
 
@@ -19,7 +21,8 @@ NEEDS_STEPS = {"drift", "gradient", "hessian", "smoothness", "convexity", "itera
 class Task:
     """What one round asks of a client: start from `model`, train, report."""
 
-    def __init__(self, order: Dict[str, Any], model: np.ndarray, tensors: Sequence[Tensor]):
+    def __init__(self, order: Dict[str, Any], model: np.ndarray, tensors: Sequence[Tensor], examples: int):
+        self._examples = examples
         self._order = order
         self._tensors = tensors
         self._start = model
@@ -47,23 +50,31 @@ class Task:
         """Seeded by run, round and client: with it, the run can be repeated to the bit."""
         return np.random.default_rng(self._order["random"])
 
-    def report(self, model: Any = None, metrics: Optional[Mapping[str, float]] = None) -> None:
+    def report(self, model: Any = None, examples: Optional[int] = None,
+               metrics: Optional[Mapping[str, float]] = None) -> None:
         """The model after local training (a dict of arrays or tensors by name, or a torch Module), and metrics:
         `loss`, the mean training loss at the model of the task; `test_loss` (mean), `test_correct` and
-        `test_examples` where the task asks for a test."""
-        values = {k: float(v) for k, v in (metrics or {}).items()}
+        `test_examples` where the task asks for a test; and every name that the config lists as `metrics`.
+        examples: a check; clients are weighted by the number with which they joined."""
+        if examples is not None and examples != self._examples:
+            raise Error(f"the report is of {examples} examples, but this client joined with {self._examples}, by which it "
+                        f"is weighted in every round; join with examples={examples}")
+        own = {k: float(v) for k, v in (metrics or {}).items()}
+        values = dict(own)
         values.setdefault("test_examples", 0.0)
         values.setdefault("test_correct", 0.0)
         values["test_loss"] = values.get("test_loss", 0.0) * values["test_examples"]
+        values.update({METRIC + k: v for k, v in own.items()})
         numbers = {}
         for s in self._order["sums"]:
             if s["shape"] != "number":
                 continue
             value = values.get(s["name"], math.nan)
-            if not math.isfinite(value):
-                raise Error(f"the round asks for '{s['name']}', and the report has " +
+            if not math.isfinite(value) or abs(value) > LARGEST:
+                name = s["name"][len(METRIC):] if s["name"].startswith(METRIC) else s["name"]
+                raise Error(f"the round asks for '{name}', and the report has " +
                             (f"{value}" if s["name"] in values else "none") +
-                            f"; give it: task.report(model, metrics={{'{s['name']}': ...}})")
+                            f"; give a finite number: task.report(model, metrics={{'{name}': ...}})")
             numbers[s["key"]] = value
         vectors = [self._displacement(model) for s in self._order["sums"] if s["name"] == "displacement"]
         self.answer = numbers, vectors
@@ -105,7 +116,7 @@ class Client:
             raise Error(f"examples is {examples}; give the number of training examples, at least 1")
         self._server = server
         self._options = options
-        self._clients = [{"name": name or socket.gethostname(), "examples": examples,
+        self._clients: List[Dict[str, Any]] = [{"name": name or socket.gethostname(), "examples": examples,
                           "test_examples": test_examples}]
         self._tensors: List[Tensor] = []
 
@@ -137,7 +148,7 @@ class Client:
                         f"the round asks for {needs[0]}, which a training loop of your own cannot report: set drift_off: "
                         "true in the train phase, or take part with leeway.join or leeway.torch.join"))
                     continue
-                task = Task(order, session.model(order), self._tensors)
+                task = Task(order, session.model(order), self._tensors, self._clients[0]["examples"])
                 yield task
                 if task.answer is None:
                     session.fail(order, Error("the loop went on without task.report()"))

@@ -72,6 +72,9 @@ def answer(objective: Objective, model: np.ndarray, order: Dict[str, Any]) -> Tu
     """Numbers by key, and the vectors in the order of the sums."""
     sums = [Sum(s["key"], s["name"], s["steps"], s["shape"]) for s in order["sums"]]
     for s in sums:
+        if s.name.startswith("metric/"):
+            raise Error(f"the round asks for the metric '{s.name[7:]}', which leeway.join and leeway.torch.join do not report: "
+                        "leave it out of train.metrics, or take part with leeway.Client")
         if s.name not in KNOWN:
             raise Error(f"the order asks for '{s.name}', which this version of the package does not know; "
                         "install the server's version")
@@ -171,7 +174,7 @@ class _Task:
                 self._spread(drifts[h], h, first, others)
         self.vectors["displacement"] = first.u
 
-    def _step(self, path: _Path, h: int, full_step: Optional[Flat]) -> None:
+    def _step(self, path: _Path, h: int, full_step: Flat) -> None:
         """u^(h) = u^(h-1) + eta * gradient at w - u^(h-1)."""
         if path.batches is None and h == 1:
             path.u = full_step * 1  # a copy: the drift needs the step itself

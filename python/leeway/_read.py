@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ import numpy as np
 
 from leeway import _programs
 from leeway._errors import Error
-from leeway._tensors import load
+from leeway._tensors import load, save
 
 
 def read(run: Union[str, os.PathLike]) -> "Run":
@@ -28,8 +29,9 @@ class Run:
         self.status: str = self.summary["status"]
 
     def rounds(self) -> Any:
-        """Training rounds: a pandas table with one row each."""
-        return _table(self.summary.get("rounds", []), index="round")
+        """Training rounds: a pandas table with one row each. `update_diversity` is sum p_c |u_c|^2 / |mean u|^2 of the
+        clients' displacements u_c, where it is known: 1 if all clients moved alike."""
+        return _table([{**row, **_diversity(row)} for row in self.summary.get("rounds", [])], index="round")
 
     def drift(self) -> Any:
         """Probes: one row for each point and number of local steps."""
@@ -43,16 +45,37 @@ class Run:
         """Evaluations: one row each."""
         return _table(self.summary.get("evaluations", []))
 
+    def clients(self) -> Any:
+        """Clients: one row each, with the numbers of their examples."""
+        return _table(self.summary.get("clients", []), index="id")
+
     def verdict(self) -> "Verdict":
         """Does heterogeneity hurt, and up to how many local steps?"""
         return Verdict(_ask("drift", self.directory))
 
     def model(self, name: str = "final") -> Dict[str, np.ndarray]:
         """A model of the run by tensor name: 'final', 'initial' or 'optimum'."""
+        return load(self._path(name))
+
+    def _path(self, name: str) -> str:
         path = os.path.join(self.directory, "models", f"{name}.safetensors")
         if not os.path.exists(path):
             raise Error(f"the run has no model '{name}': there is no {path}")
-        return load(path)
+        return path
+
+    def save_model(self, path: Union[str, os.PathLike], name: str = "final") -> None:
+        """Writes a model of the run to a file of its own, with where it comes from in the file's metadata: run_id, round
+        (of a model that training ended with), config_sha256 and model_sha256. docs/models.md says why the run's own
+        files do not have it."""
+        model = self.model(name)
+        sha256 = self.summary["models"][name]["sha256"]
+        config = json.dumps(self.summary["config"], sort_keys=True, separators=(",", ":"))
+        metadata = {"run_id": str(self.summary["run_id"]), "model": name, "model_sha256": sha256,
+                    "config_sha256": hashlib.sha256(config.encode()).hexdigest()}
+        rounds = [row["round_in_run"] for row in self.summary["rounds"] if row["model_sha256"] == sha256]
+        if rounds or name == "initial":
+            metadata["round"] = str(0 if name == "initial" else rounds[-1])
+        save(model, path, metadata)
 
     def load_into(self, model: Any, name: str = "final") -> Any:
         """Puts a model of the run into a torch Module."""
@@ -80,6 +103,14 @@ class Verdict:
 
     def __str__(self) -> str:
         return self.sentence
+
+
+def _diversity(row: Dict[str, Any]) -> Dict[str, float]:
+    """From the mean cosine between two of S clients: S / (1 + (S - 1) cosine)."""
+    cosine, clients = row.get("pairwise_cosine"), row.get("reports", 0)
+    if cosine is None or 1 + (clients - 1) * cosine <= 0:
+        return {}
+    return {"update_diversity": clients / (1 + (clients - 1) * cosine)}
 
 
 def _ask(command: str, directory: str) -> Dict[str, Any]:

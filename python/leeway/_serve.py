@@ -46,7 +46,7 @@ class Session:
         self._connection = connection
         self._host = host
         self._tensors: List[Tensor] = []
-        self._dtype = np.dtype("float64")
+        self._dtype: np.dtype = np.dtype("float64")
         self._files: Dict[str, IO[bytes]] = {}
         self._model = np.empty(0)
         self._model_sha256 = ""
@@ -146,7 +146,7 @@ class Session:
             begin = 8 + int.from_bytes(file.read(8), "little")
             values = np.empty(sum(t.size for t in self._tensors), self._dtype)
             file.seek(begin)
-            file.readinto(memoryview(values).cast("B"))  # type: ignore[attr-defined]
+            file.readinto(values.data.cast("B"))  # type: ignore[attr-defined]
             values.flags.writeable = False
             self._model, self._model_sha256 = values, ref["sha256"]
         return self._model
@@ -161,7 +161,7 @@ class Session:
         file.seek(0)
         file.write(header([Tensor(s["key"], shapes[s["shape"]]) for s in asked], self._dtype))
         for vector in vectors:
-            file.write(memoryview(np.ascontiguousarray(vector, self._dtype)).cast("B"))
+            file.write(np.ascontiguousarray(vector, self._dtype).data.cast("B"))
 
     def _open(self, path: str) -> IO[bytes]:
         if path not in self._files:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -17,24 +16,28 @@ import numpy as np
 
 from leeway import _programs, _tensors
 from leeway._errors import Error
+from leeway._progress import ProgressBar
 from leeway._read import Run
+from leeway._textproto import Message
+from leeway.trackers import Follower, Tracker
 
 Join = Callable[[str, List[str]], None]
 POLL_SECONDS = 0.1
 
 
-def simulate(config: Union[str, os.PathLike], join: Join, *, clients: Union[int, Sequence[str]],
+def simulate(config: Union[str, os.PathLike, Message], join: Join, *, clients: Union[int, Sequence[str]],
              processes: Optional[int] = None, out: Union[str, os.PathLike, None] = None, model: Any = None,
-             progress: Optional[bool] = None) -> Run:
+             progress: Optional[bool] = None, trackers: Sequence[Tracker] = ()) -> Run:
     """Runs a server and real client processes on this machine until the run is over, and returns it.
 
-    config: path of a config, or its text.
+    config: a leeway.Config, the text of one, or the path of a file.
     join(server, names): what a client process does; it calls leeway.join, leeway.torch.join or another way to take part
     for the clients of these names. It runs in a process of its own, forked from this one.
     clients: their names, or how many.  processes: how many share them; default: one per core.
     out: directory of the run; default: a new one. A run that is in it and was interrupted goes on.
     model: the initial model, a torch Module or a dict of arrays, for a config that names none.
     progress: show it on the terminal or in the notebook; default: if there is one.
+    trackers: get the numbers of every round while the run goes on (leeway.trackers).
     """
     names = [f"client_{i:0{len(str(clients - 1))}}" for i in range(clients)] if isinstance(clients, int) else list(clients)
     if not names:
@@ -45,7 +48,7 @@ def simulate(config: Union[str, os.PathLike], join: Join, *, clients: Union[int,
     count = min(processes or os.cpu_count() or 1, len(names))
     with _Federation(folder, path, len(names)) as federation:
         federation.start_clients(join, [names[i::count] for i in range(count)])
-        federation.follow(_has_screen() if progress is None else progress)
+        federation.follow(_has_screen() if progress is None else progress, [Follower(folder, t) for t in trackers])
     return Run(folder)
 
 
@@ -91,39 +94,31 @@ class _Federation:
             process.start()
             self._clients.append(process)
 
-    def follow(self, progress: bool) -> None:
-        shown = ""
+    def follow(self, progress: bool, followers: Sequence[Follower] = ()) -> None:
+        bar = ProgressBar(self._folder) if progress else None
         while self._server.poll() is None:
             for i, process in enumerate(self._clients):
                 process.join(0)
                 if process.exitcode not in (None, 0) and self._server.poll() is None:
                     log = os.path.join(self._folder, "logs", f"python_{i}.log")
                     raise Error(f"a client process ended with {process.exitcode}: {_last_line(log)} (all of it: {log})")
-            if progress:
-                shown = self._show(shown)
+            if bar is not None:
+                bar.show()
+            for follower in followers:
+                follower.poll()
             try:
                 self._server.wait(POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 pass
-        if progress:
-            self._show(shown)
+        if bar is not None:
+            bar.show()
             print(file=sys.stdout)
+        for follower in followers:
+            follower.poll(last=True)
         if self._server.returncode != 0:
             raise Error(f"the run failed: {_last_line(self._log)} (all of it: {self._log})")
         for process in self._clients:
             process.join()
-
-    def _show(self, shown: str) -> str:
-        try:
-            with sqlite3.connect(f"file:{self._folder}/run.db?mode=ro", uri=True) as db:
-                row = db.execute("SELECT round, kind, loss FROM rounds ORDER BY round DESC LIMIT 1").fetchone()
-        except sqlite3.Error:
-            return shown
-        text = "" if row is None else f"round {row[0]}" + ("" if row[2] is None else f", loss {row[2]:.6g}")
-        if text and text != shown:
-            sys.stdout.write("\r" + text.ljust(len(shown)))
-            sys.stdout.flush()
-        return text or shown
 
 
 def _client(join: Join, address: str, names: List[str], log: str) -> None:
@@ -145,8 +140,8 @@ def _client(join: Join, address: str, names: List[str], log: str) -> None:
     os._exit(0)
 
 
-def _config_path(config: Union[str, os.PathLike], folder: str, model: Any) -> str:
-    text = os.fspath(config)
+def _config_path(config: Union[str, os.PathLike, Message], folder: str, model: Any) -> str:
+    text = str(config) if isinstance(config, Message) else os.fspath(config)
     if "{" not in text and model is None:
         return text
     if "{" not in text:

@@ -11,8 +11,8 @@ import numpy as np
 
 from leeway._errors import Error
 
-DTYPES = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
-NAMES = {np.dtype("float32"): "F32", np.dtype("float64"): "F64"}
+DTYPES: Dict[str, "np.dtype"] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
+NAMES: Dict["np.dtype", str] = {np.dtype("float32"): "F32", np.dtype("float64"): "F64"}
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,10 @@ class FlowerHost:
                       "test_correct": round(float(more.get("accuracy", 0.0)) * n)}
         if "loss" in metrics:
             values["loss"] = float(metrics["loss"])
+        values.update({f"metric/{k}": float(v) for k, v in metrics.items() if f"metric/{k}" in wanted})
+        missing = sorted(wanted - set(values))
+        if missing:
+            raise Error(f"the round asks for {missing[0]}, which the metrics of fit() do not have: return it there")
         return {key: values[key] for key in wanted}
 
 

@@ -28,7 +28,7 @@ def federated(model: torch.nn.Module, buffers: str = "average") -> Dict[str, tor
     floating-point buffers such as running statistics. The rest stays as it is on every client."""
     if buffers not in ("average", "local"):
         raise Error(f"buffers is '{buffers}'; expected 'average' or 'local'")
-    tensors = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    tensors: Dict[str, torch.Tensor] = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if buffers == "average":
         saved = set(model.state_dict())
         tensors.update({name: b for name, b in model.named_buffers()
@@ -191,8 +191,8 @@ class TorchObjective:
         self._test = test
         self._correct = correct or _largest
         self._kept = module.initial_kept  # this client's own buffers
-        self.examples = data.size
-        self.test_examples = 0 if test is None else test.size
+        self.examples: int = data.size
+        self.test_examples: int = 0 if test is None else test.size
 
     def schema(self) -> Dict[str, Any]:
         return self._data.schema()

@@ -113,6 +113,19 @@ class AttachmentTest(unittest.TestCase):
             next(tasks)
         self.assertIn("without task.report", self.replies()[2]["error"])
 
+    def test_metrics_of_ones_own(self):
+        self.plan(HELLO, PREPARE, self.order(1, "displacement", "metric/auc", "metric/loss"), FINISHED)
+        for task in self.client():
+            for metrics, words in (({"loss": 1}, "asks for 'auc', and the report has none"),
+                                   ({"auc": np.nan, "loss": 1}, "the report has nan; give a finite number"),
+                                   ({"auc": 1e31, "loss": 1}, "the report has 1e\\+31")):
+                with self.assertRaisesRegex(leeway.Error, words):
+                    task.report(task.model, metrics=metrics)
+            with self.assertRaisesRegex(leeway.Error, "report is of 6 examples, but this client joined with 5"):
+                task.report(task.model, examples=6)
+            task.report(task.model, examples=5, metrics={"auc": np.float32(0.5), "loss": 2, "more": 3})
+        self.assertEqual(self.replies()[2]["numbers"], {"metric/auc": 0.5, "metric/loss": 2.0})
+
     def test_a_client_that_was_killed_is_started_again(self):
         self.plan(HELLO, PREPARE, "die once", self.order(1, "loss", "displacement"), FINISHED)
         rounds = 0
@@ -147,10 +160,10 @@ class AttachmentTest(unittest.TestCase):
                     w = w - config["learning_rate"] * w
                 return [w], 7, {"loss": 0.5 * float(parameters[0] @ parameters[0])}
 
-        self.plan(HELLO, PREPARE, self.order(1, "loss", "displacement", "drift"), FINISHED)
+        self.plan(HELLO, PREPARE, self.order(1, "loss", "displacement", "drift", "metric/loss"), FINISHED)
         leeway.flower.start_client(server_address="host:1", client=Quadratic(), name="a")
         self.assertEqual(self.replies()[0]["clients"][0]["examples"], 7)
-        self.assertEqual(self.replies()[2]["numbers"], {"loss": 2.5})
+        self.assertEqual(self.replies()[2]["numbers"], {"loss": 2.5, "metric/loss": 2.5})
         vectors = load(self.path("answer"))
         np.testing.assert_allclose(vectors["displacement"], np.array([1, -2]) * 0.75)
         np.testing.assert_allclose(vectors["drift"], np.array([1, -2]) * 0.25)

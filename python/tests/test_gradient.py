@@ -130,6 +130,7 @@ class GradientTest(unittest.TestCase):
         self.assertIn("test_gradient.py, line", message)
 
     def test_an_unknown_sum_is_refused(self):
+        self.assertIn("the metric 'auc'", self.error(gradient, ["metric/auc"]))
         self.assertIn("asks for 'skewness'", self.error(gradient, ["skewness"]))
 
     def test_bad_data_is_refused(self):

@@ -397,6 +397,15 @@ TEST(LocalUpdateTest, RefusesImpossibleTasksByField) {
   }
 }
 
+TEST(LocalUpdateTest, AMetricIsRefusedRatherThanReportedAsZero) {
+  Recorder<double> objective(10);
+  const auto report =
+      RunTask<double>(objective, Task("step_size: 0.1 steps: 1", {"loss", "metric/auc"}),
+                      RandomVector(3, 1), Stream());
+  EXPECT_EQ(report.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(report.status().message(), HasSubstr("the metric 'auc'"));
+}
+
 TEST(LocalUpdateTest, DivergenceNamesTheStepAndTheRemedy) {
   Recorder<double> objective(10);
   const Vector<double> w = Vector<double>::Ones(2);

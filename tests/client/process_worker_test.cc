@@ -100,6 +100,16 @@ TEST_F(ProcessWorkerTest, NumbersComeByNameAndWhatFollowsIsFilledIn) {
   EXPECT_EQ(std::get<ClientReport<double>>(*outcomes.at(1)).weight, 5u);
 }
 
+TEST_F(ProcessWorkerTest, AMetricIsOnlyTheWorkersToTell) {
+  Ask("metric/auc_above", *order_.mutable_task());
+  Start("[ $client = a ] && answer '\"loss\":2,\"metric/auc_above\":0.5' || answer '\"loss\":1'");
+  ASSERT_TRUE(worker_->Prepare(welcome_).ok());
+  const auto outcomes = Compute();
+  EXPECT_THAT(Numbers(outcomes.at(0)), ElementsAre(2, 4, 0.5));
+  EXPECT_THAT(std::string(outcomes.at(1).status().message()),
+              HasSubstr("no number 'metric/auc_above'"));
+}
+
 TEST_F(ProcessWorkerTest, AnErrorCostsOneClientItsPlace) {
   Start(
       "[ $client = a ] && say '{\"type\":\"error\",\"order\":'$number',\"error\":\"ValueError: "

@@ -185,6 +185,25 @@ TEST(SumsTest, ASumThatCannotBeMeasuredIsRefused) {
   EXPECT_TRUE(CheckSums(counts).ok());
 }
 
+TEST(SumsTest, AMetricIsANumberOfAnyNameThatIsSent) {
+  v1::Task task;
+  Ask(kLoss, task);
+  Ask("metric/perplexity", task);
+  Ask("metric/loss_above", task);  // no count, whatever its name
+  ASSERT_TRUE(CheckSums(task).ok()) << CheckSums(task);
+  const TaskSums sums(task, 3);
+  EXPECT_EQ(sums.number("metric/loss_above"), 2);
+  EXPECT_EQ(sums.sent_numbers(), 3u);
+  EXPECT_EQ(MetricName("metric/loss_above"), "loss_above");
+  EXPECT_EQ(MetricName(kLoss), "");
+  v1::Sum twice = task.sums(2);
+  *task.add_sums() = twice;
+  EXPECT_THAT(std::string(CheckSums(task).message()), HasSubstr("'metric/loss_above' twice"));
+  task.mutable_sums()->RemoveLast();
+  Ask(kMetric, task).set_shape(v1::NUMBER);
+  EXPECT_EQ(CheckSums(task).code(), absl::StatusCode::kUnimplemented);
+}
+
 TEST(SumsTest, NumbersThatFollowFromTheRestAreNotSent) {
   const TaskSums sums(Probe(), 3);
   std::vector<double> numbers(sums.numbers());

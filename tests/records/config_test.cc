@@ -131,6 +131,12 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
             "steps: 2 } evaluate_every: 10 } }",
             "phases[0].train.evaluate_every is 10"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
+            "steps: 2 } metrics: 'a' metrics: 'b c' } }",
+            "phases[0].train.metrics has the name 'b c'; give 1 to 64 letters"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
+            "steps: 2 } metrics: ['auc', 'auc'] } }",
+            "phases[0].train.metrics has 'auc' twice"},
         Bad{"model { linear_regression {} } max_update: -1 phases { optimum {} }", "max_update"}));
 
 TEST(ConfigTest, MissingFileSaysSo) {

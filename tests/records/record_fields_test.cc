@@ -115,6 +115,33 @@ TEST(RecordFieldsTest, TheTableHasTheColumnsOfTheRow) {
   EXPECT_EQ(RoundsCsv({}), "");
 }
 
+TEST(RecordFieldsTest, MetricsAreColumnsUnderTheirNames) {
+  RunSummary run;
+  run.clients = 5;
+  AddTraining(run, 2, 10, 2);
+  v1::MetricMean& metric = *run.records[1].add_metrics();
+  metric.set_name("auc");
+  metric.set_value(0.75);
+  EXPECT_FALSE(RoundJson(run.records[0]).contains("metric/auc"));
+  const ordered_json row = RoundJson(run.records[1]);
+  EXPECT_EQ(row["metric/auc"], 0.75);
+  EXPECT_FALSE(row.contains("metrics"));
+  const std::vector<std::string> lines = absl::StrSplit(RoundsCsv(run.records), '\n');
+  const std::vector<std::string> names = absl::StrSplit(lines[0], ',');
+  EXPECT_EQ(names.back(), "metric/auc");
+  for (const int i : {1, 2}) {
+    const std::vector<std::string> cells = absl::StrSplit(lines[static_cast<size_t>(i)], ',');
+    ASSERT_EQ(cells.size(), names.size());
+    EXPECT_EQ(cells.back(), i == 1 ? "" : "0.75");
+  }
+  const std::vector<Measure> metrics = MetricsOf(run.records);
+  ASSERT_EQ(metrics.size(), 1u);
+  EXPECT_EQ(metrics[0].name, "metric/auc");
+  EXPECT_FALSE(metrics[0].OfDrift());
+  EXPECT_TRUE(std::isnan(ValueOf(metrics[0], run.records[0])));
+  EXPECT_EQ(ValueOf(metrics[0], run.records[1]), 0.75);
+}
+
 TEST(MeasuresTest, AreTheDoublesThatAreNoSettings) {
   std::set<std::string> names;
   for (const Measure& measure : Measures()) {

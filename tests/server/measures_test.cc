@@ -349,6 +349,28 @@ TEST(MeasuresTest, LossAndItsStandardErrorOverClients) {
   EXPECT_EQ(record.drift_size(), 0);
 }
 
+TEST(MeasuresTest, MetricsAreWeightedMeansUnderTheirNames) {
+  v1::Task task;
+  task.set_weighting(v1::EXAMPLES);
+  Ask("metric/bleu", task);
+  Ask("metric/auc", task);
+  const TaskSums sums(task, 2);
+  Tally tally(sums.shape());
+  const double bleu[] = {0.5, -2.0};
+  for (int c = 0; c < 2; ++c) {
+    NamedReport<> report(sums, c == 0 ? 1 : 3);
+    report.Set("metric/bleu", bleu[c]).Set("metric/auc", 0.75);
+    ASSERT_TRUE(report.AddTo(tally).ok());
+  }
+  v1::RoundRecord record;
+  FillMeasures(task, tally, {2, 4}, nullptr, record);
+  ASSERT_EQ(record.metrics_size(), 2);
+  EXPECT_EQ(record.metrics(0).name(), "bleu");
+  EXPECT_NEAR(record.metrics(0).value(), (0.5 - 3 * 2.0) / 4, 1e-12);
+  EXPECT_EQ(record.metrics(1).name(), "auc");
+  EXPECT_NEAR(record.metrics(1).value(), 0.75, 1e-12);
+}
+
 TEST(MeasuresTest, StandardErrorOfAWeightedLossIsThatOfItsClients) {
   const v1::Task task = GradientTask(v1::EXAMPLES);
   const TaskSums sums(task, 1);
