@@ -14,6 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/status.h"
+#include "records/config_words.h"
+#include "records/network_config.h"
 
 namespace leeway {
 namespace {
@@ -24,7 +26,8 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   void AddError(int line, google::protobuf::io::ColumnNumber column,
                 const std::string& message) override {
     if (!text.empty()) return;
-    text = absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", message);
+    text =
+        absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", ExplainParseError(message));
   }
   std::string text;
 };
@@ -334,15 +337,10 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
   if (config.phases().empty()) {
     return Bad("phases", "is empty; add at least one of optimum, probe, train, evaluate");
   }
+  LEEWAY_RETURN_IF_ERROR(CheckNetworkPhases(config));
   Seen seen;
-  const bool convex =
-      config.model().has_linear_regression() || config.model().has_softmax_regression();
   for (int i = 0; i < config.phases_size(); ++i) {
     LEEWAY_RETURN_IF_ERROR(CheckPhase(absl::StrCat("phases[", i, "]"), config.phases(i), seen));
-    if (config.phases(i).has_constants() && !convex) {
-      return Bad(absl::StrCat("phases[", i, "].constants"),
-                 "are defined for convex models only; leave the phase out and give step sizes");
-    }
   }
   return cohort.clients() > 0 ? CheckClients(config, cohort.clients()) : absl::OkStatus();
 }
