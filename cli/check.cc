@@ -124,7 +124,7 @@ absl::Status Check(const std::string& path, const std::string& data) {
   absl::PrintF("%s fits it: %d clients, %d training examples; the model has %d parameters\n", data,
                facts.clients, facts.examples, layout->size());
   absl::PrintF("%s%s", EstimateText(config, *layout), TimeText(config, facts, stopwatch.speed()));
-  for (const std::string& note : facts.notes) absl::PrintF("Note: %s.\n", note);
+  for (const std::string& note : facts.notes) absl::PrintF("Note: %s\n", note);
   return absl::OkStatus();
 }
 
@@ -133,6 +133,11 @@ absl::Status Check(const std::string& path, const std::string& data) {
 absl::StatusOr<ModelLayout> CheckAgainst(const v1::RunConfig& config, const DataFacts& facts) {
   LEEWAY_RETURN_IF_ERROR(CheckClients(config, facts.clients));
   LEEWAY_RETURN_IF_ERROR(CheckTestData(config, facts));
+  if (facts.sequences && !config.model().has_lstm()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model needs one target per example, but in ", facts.directory,
+                     " there is one for every step of a sequence; use model { lstm { ... } }"));
+  }
   return LayoutOf(config.model(), facts.Schema());
 }
 

@@ -136,9 +136,9 @@ absl::Status AddClient(const Dataset& client, const std::string& directory, Data
   }
   facts.shape = shape;
   facts.labels = schema.labels();
-  facts.sequences = facts.labels && client.train.y.shape().size() > 1;
+  const std::vector<uint64_t>& targets = client.train.y.shape();
+  facts.sequences = facts.labels && targets.size() > 1 && targets[1] > 1;
   facts.examples += client.train.examples();
-  facts.largest_client = std::max(facts.largest_client, client.train.examples());
   facts.clients_with_test += client.test.has_value() ? 1 : 0;
   if (!facts.labels) return absl::OkStatus();
   for (const int64_t label : client.train.y.As<int64_t>()) {
@@ -169,7 +169,6 @@ absl::StatusOr<DataFacts> ReadFacts(const std::string& data,
     LEEWAY_ASSIGN_OR_RETURN(const SyntheticProblem problem, ReadSynthetic(synthetic));
     facts.clients = problem.clients;
     facts.examples = uint64_t{problem.clients} * problem.samples;
-    facts.largest_client = problem.samples;
     facts.shape = {problem.dimension};
     if (visit) LEEWAY_RETURN_IF_ERROR(visit(Dataset::Make(SyntheticClients(problem), 0)));
     return facts;
@@ -193,15 +192,15 @@ absl::StatusOr<std::string> StarterConfig(const DataFacts& facts, const std::str
   LEEWAY_RETURN_IF_ERROR(CheckTargets(facts, model));
   // A name may hold anything, and a comment ends with its line.
   const std::string directory = OneLine(facts.directory, 4096);
-  std::string text = absl::StrCat(
-      "# A run on ", directory, ": ", facts.clients, " clients, ", facts.examples,
-      " training examples of shape (", absl::StrJoin(facts.shape, ", "), ").\n",
-      "# Check it:  leeway run --check THIS_FILE --data ", directory,
-      "\n# Run it:    leeway run THIS_FILE --data ", directory,
-      " --out runs/first\n"
-      "# Every field is described in docs/configuration.md.\n\n"
-      "# The same seed, data and config give the same bits.\nseed: 1\n\n",
-      ModelText(facts, model));
+  std::string text =
+      absl::StrCat("# A run on ", directory, ": ", facts.clients, " clients, ", facts.examples,
+                   " training examples of shape (", absl::StrJoin(facts.shape, ", "), ").\n",
+                   "# Check it:  leeway run --check THIS_FILE --data ", directory,
+                   "\n# Run it:    leeway run THIS_FILE --data ", directory,
+                   " --out runs/first\n"
+                   "# Every field is described in docs/configuration.md.\n\n"
+                   "# The same seed, data and config give the same bits.\nseed: 1\n\n",
+                   ModelText(facts, model));
   if (facts.clients > 100) {
     absl::StrAppend(&text,
                     "\n# A round asks 50 of them and needs 40 within ten minutes.\n"
@@ -239,7 +238,7 @@ int InitCommand(const StarterOptions& options) {
   out << *text;
   out.close();
   if (!out) return Fail(kExitFailed, absl::StrCat("cannot write ", options.out));
-  for (const std::string& note : facts->notes) absl::PrintF("Note: %s.\n", note);
+  for (const std::string& note : facts->notes) absl::PrintF("Note: %s\n", note);
   const absl::StatusOr<v1::RunConfig> config = ParseConfig(*text, options.out);
   absl::PrintF("%s", EstimateText(*config, *CheckAgainst(*config, *facts)));
   absl::PrintF(

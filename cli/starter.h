@@ -27,7 +27,6 @@ struct DataFacts {
   std::string directory;
   uint64_t clients = 0;
   uint64_t examples = 0;           // of all clients
-  uint64_t largest_client = 0;     // its examples
   std::vector<uint64_t> shape;     // of one example's input
   bool labels = false;             // targets are integers
   bool sequences = false;          // and there is one for every step of a sequence

@@ -228,7 +228,8 @@ void AddCsvColumns(CLI::App& command, CsvOptions& options) {
       ->allow_extra_args(false);
   command
       .add_option("--missing", options.missing,
-                  "Marks of missing values; rows with one are left out")
+                  "Marks of missing values, with commas between them or one per option; rows "
+                  "with one are left out, as are rows with an empty cell")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->capture_default_str();

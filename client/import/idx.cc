@@ -17,6 +17,7 @@ namespace {
 
 constexpr uint64_t kRowsAtOnce = 4096;
 constexpr uint64_t kBytesAtOnce = uint64_t{16} << 20;
+constexpr uint64_t kMostColumns = 1024;  // of a label file
 
 // The types of IDX's third byte that hold whole numbers, and their size in bytes.
 struct IdxType {
@@ -118,6 +119,10 @@ class IdxPart {
                                                      labels.shape[0], " labels"));
     }
     columns_ = labels.row();
+    if (columns_ > kMostColumns) {
+      return absl::InvalidArgumentError(absl::StrCat(labels_path, ": has ", columns_,
+                                                     " columns, expected at most ", kMostColumns));
+    }
     LEEWAY_RETURN_IF_ERROR(CheckColumn("--label-column", options_.label_column, labels_path));
     LEEWAY_RETURN_IF_ERROR(
         CheckColumn("--client-column", options_.client_column.value_or(0), labels_path));

@@ -143,10 +143,10 @@ phases { train { rounds: 1 local { steps: 1 } } }
         train = "phases { train { rounds: 1 local { step_size: 0.1 steps: 1 } } }"
         real = self.synthetic(clients=3, samples=20, dimension=3)
         for model, folder, more, words in [
-            ("softmax_regression { classes: 2 }", data, "", ["c0", "label 2"]),
+            ("softmax_regression { classes: 2 }", data, "", ["c0", "label in row 2"]),
             ("softmax_regression { classes: 3 }", real, "", ["client_000", "train_y.npy"]),
-            ("cnn { classes: 3 }", real, "", ["cnn"]),
-            ("lstm { vocabulary: 9 embedding: 2 hidden: [3] }", data, "", ["lstm"]),
+            ("cnn { classes: 3 }", real, "", ["not integers"]),
+            ("lstm { vocabulary: 9 embedding: 2 hidden: [3] }", data, "", ["train_x.npy", "shape"]),
             ("linear_regression {}", real, "phases { evaluate {} }",
              ["phases[1].evaluate needs test data", "--test-fraction"]),
             ("linear_regression {}", real,
