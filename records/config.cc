@@ -18,6 +18,8 @@
 #include "common/model_file.h"
 #include "common/model_layout.h"
 #include "common/status.h"
+#include "records/config_words.h"
+#include "records/network_config.h"
 
 namespace leeway {
 namespace {
@@ -28,11 +30,8 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   void AddError(int line, google::protobuf::io::ColumnNumber column,
                 const std::string& message) override {
     if (!text.empty()) return;
-    text = absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", message);
-    // What people write who think of a step size as a number or a word.
-    if (message == "Expected double, got: auto") {
-      text += "; to have the step size chosen, write `auto_step_size: true`";
-    }
+    text =
+        absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", ExplainParseError(message));
   }
   std::string text;
 };
@@ -434,17 +433,10 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
   if (config.phases().empty()) {
     return Bad("phases", "is empty; add at least one of optimum, probe, train, evaluate");
   }
+  LEEWAY_RETURN_IF_ERROR(CheckNetworkPhases(config));
   Seen seen;
-  // Of a model in a file nobody knows; that its constants can be measured is checked
-  // when the file is read.
-  const bool convex = config.model().has_linear_regression() ||
-                      config.model().has_softmax_regression() || config.model().has_file();
   for (int i = 0; i < config.phases_size(); ++i) {
     LEEWAY_RETURN_IF_ERROR(CheckPhase(absl::StrCat("phases[", i, "]"), config.phases(i), seen));
-    if (config.phases(i).has_constants() && !convex) {
-      return Bad(absl::StrCat("phases[", i, "].constants"),
-                 "are defined for convex models only; leave the phase out and give step sizes");
-    }
   }
   return cohort.clients() > 0 ? CheckClients(config, cohort.clients()) : absl::OkStatus();
 }

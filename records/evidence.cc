@@ -18,6 +18,8 @@ constexpr double kOpenPart = 0.1;
 // A convexity below this part of the smoothness is that of a flat direction, such
 // as softmax regression has without a penalty: what is measured of it is rounding.
 constexpr double kFlat = 1e-10;
+// From this condition number on, scaling the columns is the first thing to try.
+constexpr double kBadlyConditioned = 1e4;
 
 const v1::Phase* PhaseOf(const RunSummary& run, const v1::RoundRecord& record) {
   const auto phase = static_cast<int>(record.phase());
@@ -125,6 +127,27 @@ bool IsOptimum(const RunSummary& run, const v1::RoundRecord& optimum,
   return norm <= OptimumTolerance(run, optimum) * std::max(1.0, GradientScale(run));
 }
 
+constexpr char kScaleCommand[] = "`leeway data import csv --scale standard`";
+
+// What to do about a search that leaves too much open: the setting that would let it
+// go on, and the scale of the data. A small gradient is far from the optimum where some
+// direction is flat beside others, which is most often a matter of the columns' units.
+std::string Remedy(const RunSummary& run, absl::string_view setting, bool tolerance_reached) {
+  const v1::ConstantsResult* constants = FindConstants(run);
+  const double convexity = Convexity(run);
+  const double condition = constants == nullptr || !(convexity > 0)
+                               ? 0
+                               : constants->largest_client_smoothness() / convexity;
+  if (condition > kBadlyConditioned) {
+    return absl::StrFormat(
+        "the condition number kappa = L/mu is %.2g: give all columns of the data a common scale "
+        "(%s), or %s",
+        condition, kScaleCommand, setting);
+  }
+  if (!tolerance_reached) return std::string(setting);
+  return absl::StrCat(setting, ", or bring the data to a scale near 1 (", kScaleCommand, ")");
+}
+
 // Why what was measured at h proves nothing, and the remedy; empty if it does.
 std::string DoubtOf(const RunSummary& run, const v1::RoundRecord& record,
                     const Evidence& evidence) {
@@ -139,23 +162,25 @@ std::string DoubtOf(const RunSummary& run, const v1::RoundRecord& record,
   if (record.fixed_point().loss_standard_error() == 0 && evidence.gap_in_standard_errors != 0) {
     return absl::StrFormat(
         "there is no spread of the loss over clients to weigh the gap of %.3g against (standard "
-        "error 0); if the losses are tiny, scale the data up",
-        evidence.gap);
+        "error 0); if the losses are tiny, bring the data to a scale near 1 (%s)",
+        evidence.gap, kScaleCommand);
   }
   if (!IsOptimum(run, *optimum, record)) {
     const bool reached = optimum->gradient_norm() <= OptimumTolerance(run, *optimum);
     return absl::StrFormat(
         "the search for w* did not come near enough to the optimum (|grad F| = %.2g); %s",
         optimum->gradient_norm(),
-        reached ? "lower optimum.tolerance, or scale the data up" : "raise optimum.max_rounds");
+        Remedy(run, reached ? "lower optimum.tolerance" : "raise optimum.max_rounds", reached));
   }
   if (!evidence.settled) {
     const bool reached = evidence.pseudo_gradient_norm <= FixedPointTolerance(run, record);
     return absl::StrFormat(
         "the search for FedAvg's fixed point did not come to rest (|G| = %.2g); %s",
         evidence.pseudo_gradient_norm,
-        reached ? "lower fixed_point.tolerance or its step_size, or scale the data up"
-                : "raise fixed_point.max_rounds or lower its step_size");
+        Remedy(run,
+               reached ? "lower fixed_point.tolerance or its step_size"
+                       : "raise fixed_point.max_rounds or lower its step_size",
+               reached));
   }
   if (evidence.gap_in_standard_errors < -HarmlessBelow(run.config)) {
     return absl::StrFormat(

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "records/network_config.h"
 #include "records/theory.h"
 
 namespace leeway {
@@ -215,6 +216,12 @@ void WarnOfDoubts(const RunSummary& run, Verdict& verdict) {
 }
 
 absl::Status NoFixedPoint(const RunSummary& run) {
+  if (IsNetwork(run.config.model())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        run.directory, " has no verdict: its model is a network (", ModelName(run.config.model()),
+        "), which has no single optimum to compare with; read the drift of its rounds beside the "
+        "bound (`leeway report`), or run the same data with softmax_regression for a verdict"));
+  }
   const auto& phases = run.config.phases();
   const bool asked = std::any_of(phases.begin(), phases.end(),
                                  [](const v1::Phase& phase) { return phase.has_fixed_point(); });
