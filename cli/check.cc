@@ -1,8 +1,12 @@
 #include "cli/check.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <numeric>
 #include <thread>
+#include <type_traits>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -11,14 +15,15 @@
 #include "cli/run.h"
 #include "client/objective.h"
 #include "common/status.h"
+#include "common/synthetic.h"
 #include "records/config.h"
 #include "records/show.h"
 
 namespace leeway {
 namespace {
 
-// Spent at most on measuring how fast gradients are, but for the first client's.
-constexpr absl::Duration kMeasureFor = absl::Milliseconds(300);
+// Examples that the speed of gradients is measured with.
+constexpr uint64_t kMeasureExamples = 32;
 
 absl::Status CheckTestData(const v1::RunConfig& config, const DataFacts& facts) {
   if (facts.clients_with_test > 0 || facts.evaluator) return absl::OkStatus();
@@ -34,70 +39,62 @@ absl::Status CheckTestData(const v1::RunConfig& config, const DataFacts& facts) 
   return absl::OkStatus();
 }
 
-// Measures gradients at the initial model, for a short time.
-class Stopwatch {
- public:
-  explicit Stopwatch(const v1::RunConfig& config) : config_(config) {}
-
-  template <typename T>
-  void Measure(Objective<T>& objective, const ModelLayout& layout) {
-    if (clients_ > 0 && spent_ > kMeasureFor) return;
-    const Parameters initial = InitialModel(layout, config_.seed());
-    const Vector<T>& w = std::get<Vector<T>>(initial);
-    Vector<T> gradient(w.size());
-    objective.FullGradient(w, gradient);  // what is computed once comes before
-    const absl::Time start = absl::Now();
+// Measures gradients at the initial model, of some examples: those of a network take long.
+template <typename T>
+GradientSpeed Measure(Objective<T>& objective, const ModelLayout& layout, uint64_t seed) {
+  const Parameters initial = InitialModel(layout, seed);
+  const Vector<T>& w = std::get<Vector<T>>(initial);
+  Vector<T> gradient(w.size());
+  std::vector<uint32_t> rows(std::min<uint64_t>(objective.examples(), kMeasureExamples));
+  std::iota(rows.begin(), rows.end(), 0u);
+  objective.Evaluate(w, rows, gradient);  // what is computed once comes before
+  const absl::Time start = absl::Now();
+  objective.Evaluate(w, rows, gradient);
+  GradientSpeed speed;
+  speed.example_seconds =
+      absl::ToDoubleSeconds(absl::Now() - start) / static_cast<double>(rows.size());
+  speed.full_batch_seconds = speed.example_seconds * static_cast<double>(objective.examples());
+  if constexpr (std::is_same_v<T, double>) {  // may be cheaper than by examples
     objective.FullGradient(w, gradient);
-    const absl::Time middle = absl::Now();
-    objective.Evaluate(w, {}, gradient);
-    const absl::Time end = absl::Now();
-    full_ += absl::ToDoubleSeconds(middle - start);
-    batch_ += absl::ToDoubleSeconds(end - middle);
-    spent_ += end - start;
-    ++clients_;
-    examples_ += objective.examples();
+    const absl::Time again = absl::Now();
+    objective.FullGradient(w, gradient);
+    speed.full_batch_seconds = absl::ToDoubleSeconds(absl::Now() - again);
   }
-
-  GradientSpeed speed() const {
-    if (clients_ == 0) return {};
-    return {full_ / static_cast<double>(clients_), batch_ / static_cast<double>(examples_)};
-  }
-
- private:
-  const v1::RunConfig& config_;
-  absl::Duration spent_;
-  double full_ = 0;
-  double batch_ = 0;
-  uint64_t clients_ = 0;
-  uint64_t examples_ = 0;
-};
-
-// Builds the objective of every client, as the clients of the run will.
-absl::StatusOr<DataFacts> CheckData(const v1::RunConfig& config, const std::string& data,
-                                    Stopwatch& stopwatch) {
-  return ReadFacts(data, [&](const Dataset& client) -> absl::Status {
-    LEEWAY_ASSIGN_OR_RETURN(const ModelLayout layout, LayoutOf(config.model(), client.Schema()));
-    LEEWAY_ASSIGN_OR_RETURN(AnyObjective objective, MakeObjective(config.model(), client));
-    std::visit([&](auto& one) { stopwatch.Measure(*one, layout); }, objective);
-    return absl::OkStatus();
-  });
+  return speed;
 }
 
-std::string TimeText(const v1::RunConfig& config, const DataFacts& facts,
-                     const GradientSpeed& speed) {
-  const double examples = static_cast<double>(facts.examples) /
-                          static_cast<double>(std::max<uint64_t>(1, facts.clients));
-  const uint64_t cores =
-      std::min<uint64_t>(std::max(1u, std::thread::hardware_concurrency()), facts.clients);
-  double seconds = 0;
-  for (const v1::Phase& phase : config.phases()) {
-    if (!phase.has_train()) continue;
-    seconds += TrainingSeconds(config, phase.train(), facts.clients, examples, speed);
+absl::StatusOr<Dataset> FirstClient(const std::string& data) {
+  const std::filesystem::path synthetic = std::filesystem::path(data) / kSyntheticFile;
+  if (std::filesystem::exists(synthetic)) {
+    LEEWAY_ASSIGN_OR_RETURN(const SyntheticProblem problem, ReadSynthetic(synthetic));
+    return Dataset::Make(SyntheticClients(problem), 0);
   }
-  if (seconds == 0) return "";
-  return absl::StrCat("training: about ", SpanText(seconds / static_cast<double>(cores)),
-                      " of computing on this machine's ", cores, cores == 1 ? " core" : " cores",
-                      ", by the time of a gradient now; messages and disk come on top\n");
+  LEEWAY_ASSIGN_OR_RETURN(const std::vector<std::string> clients, ClientDirectories(data));
+  return Dataset::Load(clients[0]);
+}
+
+// From the first client, as if all were like it.
+absl::StatusOr<Workload> MeasureFirst(const v1::RunConfig& config, const std::string& data,
+                                      uint64_t clients) {
+  LEEWAY_ASSIGN_OR_RETURN(const Dataset client, FirstClient(data));
+  LEEWAY_ASSIGN_OR_RETURN(const ModelLayout layout, LayoutOf(config.model(), client.Schema()));
+  LEEWAY_ASSIGN_OR_RETURN(AnyObjective objective, MakeObjective(config.model(), client));
+  Workload work;
+  work.clients = clients;
+  work.parameters = layout.size();
+  work.examples = static_cast<double>(client.train.examples());
+  work.speed =
+      std::visit([&](auto& one) { return Measure(*one, layout, config.seed()); }, objective);
+  return work;
+}
+
+// Builds the objective of every client, as the clients of the run will. A model in a file
+// is computed with by workers, which know themselves what data it takes.
+absl::StatusOr<DataFacts> CheckData(const v1::RunConfig& config, const std::string& data) {
+  if (config.model().has_file()) return ReadFacts(data);
+  return ReadFacts(data, [&](const Dataset& client) {
+    return MakeObjective(config.model(), client).status();
+  });
 }
 
 absl::Status Check(const std::string& path, const std::string& data) {
@@ -112,8 +109,7 @@ absl::Status Check(const std::string& path, const std::string& data) {
                  RoundsText(RoundsOf(config, 0)));
     return absl::OkStatus();
   }
-  Stopwatch stopwatch(config);
-  LEEWAY_ASSIGN_OR_RETURN(const DataFacts facts, CheckData(config, data, stopwatch));
+  LEEWAY_ASSIGN_OR_RETURN(const DataFacts facts, CheckData(config, data));
   const absl::StatusOr<ModelLayout> layout = CheckAgainst(config, facts);
   LEEWAY_RETURN_IF_ERROR(Annotate(layout.status(), path));
   absl::PrintF("%s is in order:\n", path);
@@ -123,7 +119,7 @@ absl::Status Check(const std::string& path, const std::string& data) {
   }
   absl::PrintF("%s fits it: %d clients, %d training examples; the model has %d parameters\n", data,
                facts.clients, facts.examples, layout->size());
-  absl::PrintF("%s%s", EstimateText(config, *layout), TimeText(config, facts, stopwatch.speed()));
+  absl::PrintF("%s", EstimateText(config, *layout, facts));
   for (const std::string& note : facts.notes) absl::PrintF("Note: %s\n", note);
   return absl::OkStatus();
 }
@@ -133,7 +129,7 @@ absl::Status Check(const std::string& path, const std::string& data) {
 absl::StatusOr<ModelLayout> CheckAgainst(const v1::RunConfig& config, const DataFacts& facts) {
   LEEWAY_RETURN_IF_ERROR(CheckClients(config, facts.clients));
   LEEWAY_RETURN_IF_ERROR(CheckTestData(config, facts));
-  if (facts.sequences && !config.model().has_lstm()) {
+  if (facts.sequences && !config.model().has_lstm() && !config.model().has_file()) {
     return absl::InvalidArgumentError(
         absl::StrCat("model needs one target per example, but in ", facts.directory,
                      " there is one for every step of a sequence; use model { lstm { ... } }"));
@@ -141,7 +137,17 @@ absl::StatusOr<ModelLayout> CheckAgainst(const v1::RunConfig& config, const Data
   return LayoutOf(config.model(), facts.Schema());
 }
 
-std::string EstimateText(const v1::RunConfig& config, const ModelLayout& layout) {
+std::string TimeText(const v1::RunConfig& config, const std::string& data, uint64_t clients) {
+  const absl::StatusOr<Workload> work = MeasureFirst(config, data, clients);
+  if (!work.ok()) return "";
+  const uint64_t cores =
+      std::min<uint64_t>(std::max(1u, std::thread::hardware_concurrency()), clients);
+  return absl::StrCat("about ", SpanText(RunSeconds(config, *work) / static_cast<double>(cores)),
+                      " of computing on ", cores, cores == 1 ? " core" : " cores");
+}
+
+std::string EstimateText(const v1::RunConfig& config, const ModelLayout& layout,
+                         const DataFacts& facts) {
   std::string text = absl::StrCat("rounds: ", RoundsText(RoundsOf(config, layout.size())), "\n");
   for (const v1::Phase& phase : config.phases()) {
     if (!phase.has_train()) continue;
@@ -150,7 +156,11 @@ std::string EstimateText(const v1::RunConfig& config, const ModelLayout& layout)
                     BytesText(bytes.up), " back (clients in one process share them)\n");
     break;
   }
-  return text;
+  const std::string time = TimeText(config, facts.directory, facts.clients);
+  if (time.empty()) return text;
+  return absl::StrCat(text, "time: ", time,
+                      ", by the first client's gradients and if searches are as long as usual; "
+                      "messages and disk come on top\n");
 }
 
 int CheckCommand(const std::string& config, const std::string& data) {

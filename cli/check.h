@@ -17,8 +17,13 @@ namespace leeway {
 // the field and the remedy.
 absl::StatusOr<ModelLayout> CheckAgainst(const v1::RunConfig& config, const DataFacts& facts);
 
-// The estimate in words: rounds, and with the model's layout the bytes of a training round.
-std::string EstimateText(const v1::RunConfig& config, const ModelLayout& layout);
+// "about 12 s of computing on 2 cores", by the time of a gradient of the first client
+// now; empty if that cannot be told.
+std::string TimeText(const v1::RunConfig& config, const std::string& data, uint64_t clients);
+
+// The estimate in words: rounds, the bytes of a training round, time.
+std::string EstimateText(const v1::RunConfig& config, const ModelLayout& layout,
+                         const DataFacts& facts);
 
 // Checks the config and, unless `data` is empty, every client's data, and prints what
 // the run will do. Returns the exit code.

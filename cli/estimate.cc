@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -28,6 +29,49 @@ RoundRange TrainRounds(const v1::Train& train) {
   const uint64_t rounds =
       train.rounds() + static_cast<uint64_t>(train.probe_at_size()) + evaluations;
   return {rounds, rounds};
+}
+
+// Rounds that searches usually take; a fixed point for each number of local steps.
+constexpr double kUsualOptimumRounds = 60;
+constexpr double kUsualFixedPointRounds = 10;
+
+// Full-batch gradients that a client takes for the constants: whole Hessians by central
+// differences, or Lanczos iteration; then the extremes over clients, by counting.
+double ConstantsGradients(const v1::Constants& constants, uint64_t parameters) {
+  const double one = parameters <= kExactDimension ? 2.0 * static_cast<double>(parameters)
+                                                   : 2.0 * constants.iterations();
+  return one * (1 + 2 * static_cast<double>(kMostCounting));
+}
+
+double Sampled(uint32_t asked, uint64_t clients) {
+  return static_cast<double>(asked == 0 ? clients : asked);
+}
+
+double ProbeSeconds(const v1::Probe& probe, const Workload& work) {
+  const uint32_t steps = probe.steps().empty() ? 0 : *probe.steps().rbegin();
+  const double one = probe.batch_size() == 0
+                         ? work.speed.full_batch_seconds
+                         : std::min(static_cast<double>(probe.batch_size()), work.examples) *
+                               work.speed.example_seconds;
+  return (work.speed.full_batch_seconds + std::max(1u, probe.repeats()) * steps * one) *
+         Sampled(probe.clients(), work.clients);
+}
+
+// The loss at the start is one more gradient; with batches the drift needs it, too.
+double TrainingSeconds(const v1::RunConfig& config, const v1::Train& train, const Workload& work) {
+  const v1::LocalRule& rule = train.local();
+  const bool batches = rule.batch_size() > 0;
+  const GradientSpeed& speed = work.speed;
+  double seconds = speed.full_batch_seconds;
+  if (rule.epochs() > 0) {
+    seconds += rule.epochs() *
+               (batches ? work.examples * speed.example_seconds : speed.full_batch_seconds);
+  } else {
+    const double taken = std::min(static_cast<double>(rule.batch_size()), work.examples);
+    seconds += rule.steps() * (batches ? taken * speed.example_seconds : speed.full_batch_seconds);
+  }
+  return seconds * Sampled(config.cohort().size(), work.clients) * train.rounds() +
+         train.probe_at_size() * ProbeSeconds(train.probe(), work);
 }
 
 // Bytes of one value as clients write it.
@@ -88,21 +132,30 @@ RoundBytes TrainingBytes(const v1::RunConfig& config, const v1::Train& train,
   return bytes;
 }
 
-double TrainingSeconds(const v1::RunConfig& config, const v1::Train& train, uint64_t clients,
-                       double examples, const GradientSpeed& speed) {
-  const v1::LocalRule& rule = train.local();
-  const bool batches = rule.batch_size() > 0;
-  // The loss at the start is one more gradient; with batches the drift needs it, too.
-  double seconds = speed.full_batch_seconds;
-  if (rule.epochs() > 0) {
-    seconds +=
-        rule.epochs() * (batches ? examples * speed.example_seconds : speed.full_batch_seconds);
-  } else {
-    const double taken = std::min(static_cast<double>(rule.batch_size()), examples);
-    seconds += rule.steps() * (batches ? taken * speed.example_seconds : speed.full_batch_seconds);
+double PhaseSeconds(const v1::RunConfig& config, const v1::Phase& phase, const Workload& work) {
+  const double full = work.speed.full_batch_seconds * static_cast<double>(work.clients);
+  switch (phase.kind_case()) {
+    case v1::Phase::kOptimum:
+      return kUsualOptimumRounds * full;
+    case v1::Phase::kTrain:
+      return TrainingSeconds(config, phase.train(), work);
+    case v1::Phase::kProbe:
+      return ProbeSeconds(phase.probe(), work);
+    case v1::Phase::kConstants:
+      return ConstantsGradients(phase.constants(), work.parameters) * full;
+    case v1::Phase::kFixedPoint: {
+      const auto& steps = phase.fixed_point().steps();
+      return kUsualFixedPointRounds * std::accumulate(steps.begin(), steps.end(), 0.0) * full;
+    }
+    default:
+      return full;
   }
-  const uint64_t sampled = config.cohort().size() == 0 ? clients : config.cohort().size();
-  return seconds * static_cast<double>(sampled) * train.rounds();
+}
+
+double RunSeconds(const v1::RunConfig& config, const Workload& work) {
+  double seconds = 0;
+  for (const v1::Phase& phase : config.phases()) seconds += PhaseSeconds(config, phase, work);
+  return seconds;
 }
 
 std::string SpanText(double seconds) {

@@ -46,10 +46,18 @@ struct GradientSpeed {
   double example_seconds = 0;     // of one example in a batch
 };
 
-// Seconds that the clients compute in all rounds of a training phase together, on one
-// core. `examples` is the average client's number.
-double TrainingSeconds(const v1::RunConfig& config, const v1::Train& train, uint64_t clients,
-                       double examples, const GradientSpeed& speed);
+// What the time depends on beside the config.
+struct Workload {
+  uint64_t clients = 0;
+  double examples = 0;      // the average client's number
+  uint64_t parameters = 0;  // of the model
+  GradientSpeed speed;
+};
+
+// Seconds that the clients compute in all rounds of a phase together, on one core, if
+// searches take as many rounds as is usual.
+double PhaseSeconds(const v1::RunConfig& config, const v1::Phase& phase, const Workload& work);
+double RunSeconds(const v1::RunConfig& config, const Workload& work);
 
 // "12 s", "3 min", "5 h": one significant unit.
 std::string SpanText(double seconds);

@@ -45,8 +45,7 @@ constexpr char kNetworkPhases[] = R"(
 phases { train { rounds: 100 local { step_size: 0.1 epochs: 1 batch_size: 20 } } }
 
 # The drift at the end, for several numbers of full-batch local steps.
-phases { probe { point: CURRENT step_size: 0.1 steps: [1, 2, 5, 10] } }
-)";
+phases { probe { point: CURRENT step_size: 0.1 steps: [1, 2, 5, 10])";
 
 // The model for these data when the user names none.
 std::string DefaultModel(const DataFacts& facts) {
@@ -96,8 +95,14 @@ std::string ModelText(const DataFacts& facts, const std::string& model) {
         facts.classes, " } }\n");
   }
   if (model == "linear") {
-    return "# Targets are numbers: linear regression, a penalty of l2/2 |w|^2 if you like.\n"
-           "model { linear_regression { l2: 0 } }\n";
+    if (facts.synthetic) {
+      return "# Targets are numbers: linear regression. These were made without an offset; for\n"
+             "# others leave the intercept on.\n"
+             "model { linear_regression { intercept: false } }\n";
+    }
+    return "# Targets are numbers: linear regression with an intercept; l2 is the strength of a\n"
+           "# quadratic penalty.\n"
+           "model { linear_regression { intercept: true l2: 0 } }\n";
   }
   return absl::StrCat(
       "# Targets are labels: softmax regression. The penalty makes the loss strongly convex, so\n"
@@ -165,6 +170,8 @@ absl::StatusOr<DataFacts> ReadFacts(const std::string& data,
   DataFacts facts;
   facts.directory = data;
   const std::filesystem::path synthetic = std::filesystem::path(data) / kSyntheticFile;
+  facts.synthetic = std::filesystem::exists(synthetic) ||
+                    std::filesystem::exists(std::filesystem::path(data) / "truth.npy");
   if (std::filesystem::exists(synthetic)) {
     LEEWAY_ASSIGN_OR_RETURN(const SyntheticProblem problem, ReadSynthetic(synthetic));
     facts.clients = problem.clients;
@@ -211,11 +218,15 @@ absl::StatusOr<std::string> StarterConfig(const DataFacts& facts, const std::str
                     "most.\n# With minimum_reports it goes on without the rest.\n"
                     "cohort { deadline_seconds: 600 }\n");
   }
-  absl::StrAppend(&text, IsNetwork(model) ? kNetworkPhases : kConvexPhases);
-  if (facts.clients_with_test == facts.clients || facts.evaluator) {
-    absl::StrAppend(&text,
-                    facts.evaluator ? "\n# Loss and accuracy on the central test set.\n"
-                                    : "\n# Loss and accuracy on the clients' test parts.\n",
+  absl::StrAppend(&text, IsNetwork(model) ? kNetworkPhases : kConvexPhases,
+                  IsNetwork(model) && facts.clients > 100 ? " clients: 50" : "",
+                  IsNetwork(model) ? " } }\n" : "");
+  if (facts.evaluator) {
+    absl::StrAppend(&text, "\n# Loss and accuracy on the central test set.\n",
+                    "phases { evaluate {} }\n");
+  } else if (facts.clients_with_test > 0) {
+    absl::StrAppend(&text, "\n# Loss and accuracy on the test parts of the ",
+                    facts.clients_with_test, " clients that have one.\n",
                     "phases { evaluate {} }\n");
   }
   // What is written must pass its own check.
@@ -240,7 +251,7 @@ int InitCommand(const StarterOptions& options) {
   if (!out) return Fail(kExitFailed, absl::StrCat("cannot write ", options.out));
   for (const std::string& note : facts->notes) absl::PrintF("Note: %s\n", note);
   const absl::StatusOr<v1::RunConfig> config = ParseConfig(*text, options.out);
-  absl::PrintF("%s", EstimateText(*config, *CheckAgainst(*config, *facts)));
+  absl::PrintF("%s", EstimateText(*config, *CheckAgainst(*config, *facts), *facts));
   absl::PrintF(
       "%s: a config for %d clients; read it, then\n  leeway run %s --data %s --out runs/first\n",
       options.out, facts->clients, options.out, options.data);

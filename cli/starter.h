@@ -29,6 +29,7 @@ struct DataFacts {
   uint64_t examples = 0;           // of all clients
   std::vector<uint64_t> shape;     // of one example's input
   bool labels = false;             // targets are integers
+  bool synthetic = false;          // made by `leeway data synthetic`
   bool sequences = false;          // and there is one for every step of a sequence
   uint64_t classes = 0;            // largest label plus one, over all clients
   uint64_t clients_with_test = 0;  // clients that have a test part

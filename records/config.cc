@@ -131,7 +131,9 @@ absl::Status CheckFixedPoint(absl::string_view field, const v1::FixedPoint& fixe
     return Bad(field,
                "needs w*, but no optimum phase comes before it; add `phases { optimum {} }`");
   }
-  if (!(fixed.tolerance() > 0)) return Bad(absl::StrCat(field, ".tolerance"), "must be positive");
+  if (!(fixed.tolerance() >= 0)) {
+    return Bad(absl::StrCat(field, ".tolerance"), "must be positive, or left out");
+  }
   LEEWAY_RETURN_IF_ERROR(CheckStepSize(field, fixed, seen));
   return CheckSteps(field, fixed.steps());
 }
@@ -254,9 +256,9 @@ absl::Status CheckPhase(absl::string_view field, const v1::Phase& phase, Seen& s
   switch (phase.kind_case()) {
     case v1::Phase::kOptimum:
       seen.optimum = true;
-      return phase.optimum().tolerance() > 0
+      return phase.optimum().tolerance() >= 0
                  ? absl::OkStatus()
-                 : Bad(absl::StrCat(field, ".optimum.tolerance"), "must be positive");
+                 : Bad(absl::StrCat(field, ".optimum.tolerance"), "must be positive, or left out");
     case v1::Phase::kProbe:
       return CheckProbe(absl::StrCat(field, ".probe"), phase.probe(), seen);
     case v1::Phase::kTrain:
@@ -373,6 +375,10 @@ absl::StatusOr<v1::RunConfig> LoadConfig(const std::string& path) {
 }
 
 void CompleteConfig(v1::RunConfig& config) {
+  if (config.model().has_linear_regression() &&
+      !config.model().linear_regression().has_intercept()) {
+    config.mutable_model()->mutable_linear_regression()->set_intercept(true);
+  }
   if (config.max_update() == 0) config.set_max_update(256);
   if (config.harmless_below() == 0) config.set_harmless_below(0.25);
   if (config.conflict_above() == 0) config.set_conflict_above(1);
@@ -385,7 +391,6 @@ void CompleteConfig(v1::RunConfig& config) {
   for (v1::Phase& phase : *config.mutable_phases()) {
     if (phase.has_optimum()) {
       v1::Optimum& optimum = *phase.mutable_optimum();
-      if (optimum.tolerance() == 0) optimum.set_tolerance(1e-10);
       if (optimum.max_rounds() == 0) optimum.set_max_rounds(500);
       if (optimum.gradient_scale() == 0) optimum.set_gradient_scale(1.0 / 64);
     } else if (phase.has_train()) {
@@ -404,7 +409,6 @@ void CompleteConfig(v1::RunConfig& config) {
       if (constants.iterations() == 0) constants.set_iterations(30);
     } else if (phase.has_fixed_point()) {
       v1::FixedPoint& fixed = *phase.mutable_fixed_point();
-      if (fixed.tolerance() == 0) fixed.set_tolerance(1e-9);
       if (fixed.max_rounds() == 0) fixed.set_max_rounds(200);
     } else if (phase.has_evaluate() && phase.evaluate().point() == v1::Probe::POINT_UNSPECIFIED) {
       phase.mutable_evaluate()->set_point(v1::Probe::CURRENT);

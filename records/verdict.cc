@@ -278,4 +278,41 @@ std::string DivergenceText(const RunSummary& run) {
   return absl::StrCat("; ", StepSizeProblem(largest, 1, *constants));
 }
 
+std::vector<std::string> RisingLosses(const RunSummary& run) {
+  std::vector<std::string> texts;
+  for (int i = 0; i < run.config.phases_size(); ++i) {
+    if (!run.config.phases(i).has_train()) continue;
+    const v1::Train& train = run.config.phases(i).train();
+    const v1::RoundRecord* first = nullptr;
+    const v1::RoundRecord* last = nullptr;
+    for (const v1::RoundRecord& record : run.records) {
+      if (record.kind() != v1::TRAIN_ROUND || static_cast<int>(record.phase()) != i) continue;
+      if (first == nullptr) first = &record;
+      last = &record;
+    }
+    if (first == nullptr || train.start() == v1::Probe::OPTIMUM) continue;
+    // Different clients have different losses: that alone is no rise.
+    const double noise =
+        last->sampled() < run.clients
+            ? 2 * std::hypot(first->loss_standard_error(), last->loss_standard_error())
+            : 0;
+    if (!(last->loss() > first->loss() + noise)) continue;
+    const v1::ConstantsResult* constants = FindConstants(run);
+    const double eta = last->step_size();
+    const bool diverges =
+        constants != nullptr && eta * constants->largest_client_smoothness() > 2;
+    const std::string remedy =
+        diverges                           ? StepSizeProblem(eta, 1, *constants)
+        : IsNetwork(run.config.model())    ? absl::StrFormat("try a step size of %.3g", eta / 10)
+        : train.local().has_step_size()
+            ? "try a smaller one, or auto_step_size: true after a constants phase"
+            : "try fewer local steps";
+    texts.push_back(absl::StrFormat(
+        "training made the loss worse: it was %.6g at first and %.6g before the last of %d rounds "
+        "(phases[%d]), with the step size %.4g; %s",
+        first->loss(), last->loss(), last->round_in_phase(), i, eta, remedy));
+  }
+  return texts;
+}
+
 }  // namespace leeway

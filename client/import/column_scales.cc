@@ -60,14 +60,14 @@ double ColumnScales::MeanSquare(const Column& column) const {
 }
 
 double ColumnScales::ConditionAtLeast() const {
-  double least = 0;
-  double most = 0;
+  double least = 1;
+  double most = 1;
   for (const Column& column : columns_) {
     const double square = rows_ == 0 ? 0 : MeanSquare(column);
-    if (square > 0) least = least == 0 ? square : std::min(least, square);
+    if (square > 0) least = std::min(least, square);
     most = std::max(most, square);
   }
-  return least > 0 ? most / least : 1;
+  return most / least;
 }
 
 double ColumnScales::ConditionAfterScaling() const {

@@ -23,9 +23,10 @@ class ColumnScales {
   // their number from 0.
   std::string Advice(const std::vector<std::string>& names) const;
 
-  // A lower bound of the condition number of linear regression on these columns:
-  // the largest eigenvalue of X'X/n is at least its largest diagonal entry, the
-  // smallest at most the smallest one. Columns of zeros do not count.
+  // A lower bound of the condition number of linear regression on these columns and an
+  // intercept, which is a column of ones: the largest eigenvalue of X'X/n is at least its
+  // largest diagonal entry, the smallest at most the smallest one. Columns of zeros do not
+  // count.
   double ConditionAtLeast() const;
 
  private:

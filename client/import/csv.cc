@@ -201,8 +201,7 @@ class CsvTable {
           squares += change * (value - mean);
         }
       }
-      // A constant column may be the intercept that linear regression lacks: centred it
-      // would be a column of zeros.
+      // Centred, a constant column would be one of zeros, and its scale is not known.
       if (!(squares > 0)) continue;
       mean_[features_[f]] = mean;
       deviation_[features_[f]] = std::sqrt(squares / count);

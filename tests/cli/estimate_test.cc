@@ -47,16 +47,28 @@ TEST(EstimateTest, BytesFollowTheModelAndTheEncoding) {
 }
 
 TEST(EstimateTest, TimeIsThatOfTheGradients) {
-  const GradientSpeed speed = {0.5, 0.01};
-  const auto seconds = [&](const std::string& rule, const std::string& more = "") {
-    const v1::RunConfig config =
-        Config(more + " phases { train { rounds: 10 local { " + rule + " } } }");
-    return TrainingSeconds(config, config.phases(0).train(), 4, 50, speed);
+  Workload work;
+  work.clients = 4;
+  work.examples = 50;
+  work.parameters = 3;
+  work.speed = {0.5, 0.01};
+  const auto seconds = [&](const std::string& phase, const std::string& more = "") {
+    return RunSeconds(Config(more + " phases { " + phase + " }"), work);
   };
-  EXPECT_DOUBLE_EQ(seconds("steps: 3"), 10 * 4 * (0.5 + 3 * 0.5));
-  EXPECT_DOUBLE_EQ(seconds("steps: 3 batch_size: 20"), 10 * 4 * (0.5 + 3 * 20 * 0.01));
-  EXPECT_DOUBLE_EQ(seconds("epochs: 2 batch_size: 20"), 10 * 4 * (0.5 + 2 * 50 * 0.01));
-  EXPECT_DOUBLE_EQ(seconds("steps: 3", "cohort { size: 2 }"), 10 * 2 * (0.5 + 3 * 0.5));
+  EXPECT_DOUBLE_EQ(seconds("train { rounds: 10 local { steps: 3 } }"), 10 * 4 * (0.5 + 3 * 0.5));
+  EXPECT_DOUBLE_EQ(seconds("train { rounds: 10 local { steps: 3 batch_size: 20 } }"),
+                   10 * 4 * (0.5 + 3 * 20 * 0.01));
+  EXPECT_DOUBLE_EQ(seconds("train { rounds: 10 local { epochs: 2 batch_size: 20 } }"),
+                   10 * 4 * (0.5 + 2 * 50 * 0.01));
+  EXPECT_DOUBLE_EQ(seconds("train { rounds: 10 local { steps: 3 } }", "cohort { size: 2 }"),
+                   10 * 2 * (0.5 + 3 * 0.5));
+  EXPECT_DOUBLE_EQ(seconds("probe { steps: [1, 20] }"), 4 * (0.5 + 20 * 0.5));
+  EXPECT_DOUBLE_EQ(seconds("probe { steps: [1, 20] batch_size: 10 repeats: 3 clients: 2 }"),
+                   2 * (0.5 + 3 * 20 * 10 * 0.01));
+  // A round of 50 local steps is 50 of one.
+  EXPECT_DOUBLE_EQ(seconds("fixed_point { steps: [50] }"), 50 * seconds("fixed_point { steps: 1 }"));
+  EXPECT_GT(seconds("optimum {}"), 0);
+  EXPECT_GT(seconds("constants {}"), 0);
 }
 
 TEST(EstimateTest, NumbersAreShort) {

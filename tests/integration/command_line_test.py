@@ -62,7 +62,7 @@ class CommandLineTest(LeewayCase):
         self.assertIn("is there already", text)
 
     def test_check_tells_line_and_column_and_starts_nothing(self):
-        config = self.write("c.textproto", "model { linear_regression {} }\nphases {\n"
+        config = self.write("c.textproto", "model { linear_regression { intercept: false } }\nphases {\n"
                                            "  train { rounds: 0 local { steps: 1 step_size: 1 } } }\n")
         code, text = self.run_program("leeway", "run", "--check", config, check=False)
         self.assertEqual(code, 2)
@@ -147,9 +147,9 @@ phases { train { rounds: 1 local { steps: 1 } } }
             ("softmax_regression { classes: 3 }", real, "", ["client_000", "train_y.npy"]),
             ("cnn { classes: 3 }", real, "", ["not integers"]),
             ("lstm { vocabulary: 9 embedding: 2 hidden: [3] }", data, "", ["train_x.npy", "shape"]),
-            ("linear_regression {}", real, "phases { evaluate {} }",
+            ("linear_regression { intercept: false }", real, "phases { evaluate {} }",
              ["phases[1].evaluate needs test data", "--test-fraction"]),
-            ("linear_regression {}", real,
+            ("linear_regression { intercept: false }", real,
              "phases { train { rounds: 2 evaluate_every: 1 local { step_size: 0.1 steps: 1 } } }",
              ["phases[1].train.evaluate_every needs test data"]),
         ]:
@@ -165,7 +165,7 @@ phases { train { rounds: 1 local { steps: 1 } } }
         self.run_program("leeway", "run", "--check", config, "--data", data)
 
     def test_mistyped_fields_and_values_get_a_suggestion(self):
-        good = "model { linear_regression {} }\nphases { train { rounds: 1 local { step_size: 1 steps: 1 } } }\n"
+        good = "model { linear_regression { intercept: false } }\nphases { train { rounds: 1 local { step_size: 1 steps: 1 } } }\n"
         for text, words in [
             (good + "wieghting: EXAMPLES", ['no field "wieghting" in RunConfig',
                                             "did you mean weighting?", "it has name, seed, model"]),
@@ -183,7 +183,7 @@ phases { train { rounds: 1 local { steps: 1 } } }
     def test_the_estimate_holds(self):
         data = self.synthetic(clients=4, samples=20, dimension=3)
         config = self.write("c.textproto", """
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 phases { optimum { max_rounds: 3 tolerance: 1e-300 } }
 phases { constants {} }
 phases { probe { point: OPTIMUM steps: [1, 2] } }

@@ -42,9 +42,8 @@ INSTANTIATE_TEST_SUITE_P(
     All, BadConfigTest,
     ::testing::Values(
         Bad{"seed: 1\nmodle { }",
-            "line 2, column 7: there is no field \"modle\" in RunConfig; did you mean model?; it "
-            "has "
-            "name, seed, model"},
+            "line 2, column 7: there is no field \"modle\" in RunConfig (did you mean model?); it "
+            "has name, seed, model"},
         Bad{"model { linear_regression {} }\nphases {\n  train {\n    rounds: 1 local { step_size: "
             "-1 "
             "steps: 1 } } }",
