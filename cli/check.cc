@@ -92,9 +92,8 @@ absl::StatusOr<Workload> MeasureFirst(const v1::RunConfig& config, const std::st
 // is computed with by workers, which know themselves what data it takes.
 absl::StatusOr<DataFacts> CheckData(const v1::RunConfig& config, const std::string& data) {
   if (config.model().has_file()) return ReadFacts(data);
-  return ReadFacts(data, [&](const Dataset& client) {
-    return MakeObjective(config.model(), client).status();
-  });
+  return ReadFacts(
+      data, [&](const Dataset& client) { return MakeObjective(config.model(), client).status(); });
 }
 
 absl::Status Check(const std::string& path, const std::string& data) {

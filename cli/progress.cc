@@ -250,14 +250,13 @@ std::string ProgressView::FixedPointLine() const {
   done += here * steps[static_cast<int>(at)];
   double left = std::max(1.0, usual - here) * steps[static_cast<int>(at)];
   for (auto i = static_cast<int>(at) + 1; i < steps.size(); ++i) left += usual * steps[i];
-  std::string line = absl::StrFormat(
-      "fixed point H = %d, %d of %d  %s", steps[static_cast<int>(at)], at + 1, steps.size(),
-      Bar(done / (done + left)));
+  std::string line =
+      absl::StrFormat("fixed point H = %d, %d of %d  %s", steps[static_cast<int>(at)], at + 1,
+                      steps.size(), Bar(done / (done + left)));
   if (done > 0) {
     absl::StrAppend(&line, "  about ", ShortTime(phase_seconds_ / done * left), " left");
   }
-  absl::StrAppendFormat(&line, "  round %d  loss %.5g", record_->round_in_phase(),
-                        record_->loss());
+  absl::StrAppendFormat(&line, "  round %d  loss %.5g", record_->round_in_phase(), record_->loss());
   return line;
 }
 

@@ -185,13 +185,12 @@ int Launch::Execute() {
   processes_ = std::min<size_t>(processes, clients_.size());
   const std::string time =
       stored_.has_value() ? "" : TimeText(config_, options_.data, clients_.size());
-  view_->Note(absl::StrCat(stored_.has_value() ? "resuming" : "starting", " ",
-                           config_.name().empty() ? "the run" : config_.name(), ": ",
-                           clients_.size(), " clients",
-                           evaluator_.empty() ? "" : " and an evaluator", " in ", processes_,
-                           processes_ == 1 ? " process" : " processes", ", ",
-                           RoundsText(RoundsOf(config_, 0)), time.empty() ? "" : ", ", time,
-                           ", logs in ", options_.out, "/logs"));
+  view_->Note(absl::StrCat(
+      stored_.has_value() ? "resuming" : "starting", " ",
+      config_.name().empty() ? "the run" : config_.name(), ": ", clients_.size(), " clients",
+      evaluator_.empty() ? "" : " and an evaluator", " in ", processes_,
+      processes_ == 1 ? " process" : " processes", ", ", RoundsText(RoundsOf(config_, 0)),
+      time.empty() ? "" : ", ", time, ", logs in ", options_.out, "/logs"));
   if (options_.tls) {
     if (absl::Status status = MakeCertificates(); !status.ok()) return Fail(status.message());
   }

@@ -287,8 +287,8 @@ class Trajectory {
   }
 
   absl::Status NotFinite(absl::string_view what, uint64_t h) {
-    const std::string text = absl::StrCat(what, " is not finite",
-                                          h > 0 ? absl::StrCat(" after local step ", h) : "");
+    const std::string text =
+        absl::StrCat(what, " is not finite", h > 0 ? absl::StrCat(" after local step ", h) : "");
     const std::string why = StepTooLarge();
     return absl::InvalidArgumentError(
         why.empty() ? absl::StrCat(text, " with step_size ", task_.rule().step_size(),

@@ -299,11 +299,10 @@ std::vector<std::string> RisingLosses(const RunSummary& run) {
     if (!(last->loss() > first->loss() + noise)) continue;
     const v1::ConstantsResult* constants = FindConstants(run);
     const double eta = last->step_size();
-    const bool diverges =
-        constants != nullptr && eta * constants->largest_client_smoothness() > 2;
+    const bool diverges = constants != nullptr && eta * constants->largest_client_smoothness() > 2;
     const std::string remedy =
-        diverges                           ? StepSizeProblem(eta, 1, *constants)
-        : IsNetwork(run.config.model())    ? absl::StrFormat("try a step size of %.3g", eta / 10)
+        diverges                        ? StepSizeProblem(eta, 1, *constants)
+        : IsNetwork(run.config.model()) ? absl::StrFormat("try a step size of %.3g", eta / 10)
         : train.local().has_step_size()
             ? "try a smaller one, or auto_step_size: true after a constants phase"
             : "try fewer local steps";

@@ -52,9 +52,8 @@ class OptimumPhase : public PhaseScript {
   bool NearEnough(const v1::RoundRecord& record, const RunContext& run) const {
     const double norm = search_.best_norm();
     if (config_.tolerance() > 0) return norm <= config_.tolerance();
-    return norm <= kOptimumTolerance ||
-           OptimumIsNearEnough(norm, ConvexityAlready(run), run.config,
-                               record.loss_standard_error());
+    return norm <= kOptimumTolerance || OptimumIsNearEnough(norm, ConvexityAlready(run), run.config,
+                                                            record.loss_standard_error());
   }
 
   // What is known of the convexity of F before w* is: the Hessian of linear regression is

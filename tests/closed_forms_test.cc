@@ -302,7 +302,8 @@ TEST(ClosedFormsTest, AResumedScriptGoesOnWithTheSameBits) {
     }
   }
   SimulatedFederation broken(RandomClients(5, 7), config);
-  v1::RunConfig run = *ParseConfig("model { linear_regression { intercept: false } } " + config, "test");
+  v1::RunConfig run =
+      *ParseConfig("model { linear_regression { intercept: false } } " + config, "test");
   v1::DataSchema schema;
   schema.add_feature_shape(kDimension);
   do {  // a new process before every round

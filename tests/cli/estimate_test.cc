@@ -66,7 +66,8 @@ TEST(EstimateTest, TimeIsThatOfTheGradients) {
   EXPECT_DOUBLE_EQ(seconds("probe { steps: [1, 20] batch_size: 10 repeats: 3 clients: 2 }"),
                    2 * (0.5 + 3 * 20 * 10 * 0.01));
   // A round of 50 local steps is 50 of one.
-  EXPECT_DOUBLE_EQ(seconds("fixed_point { steps: [50] }"), 50 * seconds("fixed_point { steps: 1 }"));
+  EXPECT_DOUBLE_EQ(seconds("fixed_point { steps: [50] }"),
+                   50 * seconds("fixed_point { steps: 1 }"));
   EXPECT_GT(seconds("optimum {}"), 0);
   EXPECT_GT(seconds("constants {}"), 0);
 }

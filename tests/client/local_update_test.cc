@@ -430,10 +430,9 @@ TEST(LocalUpdateTest, AStepSizeThatIsTooLargeIsNamedWithTheLargestSafeOne) {
   };
   const absl::Status refused = answer("step_size: 100 steps: 3", 256, 0);
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(refused.message(),
-              AllOf(HasSubstr("the step size 100 is too large: above 2/L = 0.5"),
-                    HasSubstr("the largest that is safe is 1/L = 0.25"),
-                    HasSubstr("auto_step_size"), Not(HasSubstr("data"))));
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("the step size 100 is too large: above 2/L = 0.5"),
+                                       HasSubstr("the largest that is safe is 1/L = 0.25"),
+                                       HasSubstr("auto_step_size"), Not(HasSubstr("data"))));
   EXPECT_TRUE(answer("step_size: 0.25 steps: 3", 1, 0).ok());   // too far, but not diverging
   EXPECT_TRUE(answer("step_size: 100 steps: 3", 256, 1).ok());  // a norm limit comes after
   EXPECT_TRUE(answer("step_size: 100 steps: 1", 4096, 0).ok());

@@ -22,8 +22,7 @@ absl::StatusOr<ModelLayout> Layout(const std::string& model, const std::string& 
 }
 
 TEST(ModelLayoutTest, LinearRegressionIsOneVector) {
-  const auto layout =
-      Layout("linear_regression { intercept: false }", "feature_shape: [ 5, 6 ]");
+  const auto layout = Layout("linear_regression { intercept: false }", "feature_shape: [ 5, 6 ]");
   ASSERT_TRUE(layout.ok()) << layout.status();
   ASSERT_EQ(layout->tensors.size(), 1u);
   EXPECT_EQ(layout->tensors[0].name, "weight");
@@ -34,7 +33,8 @@ TEST(ModelLayoutTest, LinearRegressionIsOneVector) {
 
 // The names and shapes of torch.nn.Linear(30, 1).
 TEST(ModelLayoutTest, LinearRegressionHasAnInterceptUnlessItIsSwitchedOff) {
-  for (const std::string model : {"linear_regression {}", "linear_regression { intercept: true }"}) {
+  for (const std::string model :
+       {"linear_regression {}", "linear_regression { intercept: true }"}) {
     const auto layout = Layout(model, "feature_shape: [ 5, 6 ]");
     ASSERT_TRUE(layout.ok()) << layout.status();
     ASSERT_EQ(layout->tensors.size(), 2u);

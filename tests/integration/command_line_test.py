@@ -201,15 +201,36 @@ phases { train { rounds: 5 local { steps: 3 } probe { steps: [1] } probe_at: [0,
         self.assertEqual(len(ranges), 5, text)
         self.assertEqual(ranges[4], (9, 9))
         self.assertIn("a training round: 24 bytes to each client, 48 bytes back", text)
-        self.assertIn("of computing on this machine", text)
+        self.assertRegex(text, r"time: (about .*|less than 1 s) of computing on \d+ core")
         total = re.search(r"^rounds: (\d+) to (\d+) rounds$", text, re.M)
         self.assertEqual([int(x) for x in total.groups()], [sum(r) for r in zip(*ranges)])
         _, text = self.federate(config, data)
-        self.assertRegex(text, r"starting .*, \d+ to \d+ rounds, logs in")
+        self.assertRegex(text, r"starting .*, \d+ to \d+ rounds, about .* of computing on \d+ cores?, logs in")
         rounds = self.show()["rounds"]
         for phase, (least, most) in enumerate(ranges):
             count = sum(r["phase"] == phase for r in rounds)
             self.assertTrue(least <= count <= most, (phase, count, least, most))
+
+    def test_a_step_size_that_is_too_large_is_called_that(self):
+        data = self.synthetic(clients=4, samples=20, dimension=1)
+        xs = [np.load(os.path.join(data, f"client_00{c}", "train_x.npy")) for c in range(4)]
+        train = "model { linear_regression { intercept: false } }\nphases { train { rounds: %d " \
+                "local { step_size: %r steps: %d } } }\n"
+        config = self.write("far.textproto", train % (5, 100.0, 9))
+        code, text = self.federate(config, data, out="far", check=False)
+        self.assertEqual(code, 1)
+        self.assertIn("the step size 100 is too large", text)
+        safe = float(re.search(r"the largest that is safe is 1/L = ([\d.e-]+)", text).group(1))
+        self.assertTrue(any(abs(safe * np.mean(x ** 2) - 1) < 1e-3 for x in xs), (safe, text))
+        self.assertNotIn("scale", text)
+        # A little above 2/L the loss rises slowly, and nothing is refused.
+        eta = 2.1 / np.mean([np.mean(x ** 2) for x in xs])
+        config = self.write("rise.textproto", train % (6, float(eta), 1))
+        _, text = self.federate(config, data, out="rise")
+        self.assertIn("Warning: training made the loss worse", text)
+        self.assertIn("Warning: training made the loss worse", self.run_program("leeway", "show", self.path("rise"))[1])
+        config = self.write("fall.textproto", train % (6, float(eta / 4), 1))
+        self.assertNotIn("Warning", self.federate(config, data, out="fall")[1])
 
     def test_unscaled_columns_are_named_at_init_and_check(self):
         rng = np.random.default_rng(3)

@@ -18,6 +18,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 RunSummary RunWithGaps(const std::vector<std::pair<uint32_t, double>>& gaps,
                        uint64_t clients = 100) {
@@ -296,7 +297,7 @@ TEST(VerdictTest, WithoutFixedPointsThereIsARemedy) {
 }
 
 TEST(RisingLossTest, TrainingThatMadeTheLossWorseIsTold) {
-  RunSummary run = RunWith(10, 0.1);
+  RunSummary run = RunWithGaps({{10, 0.1}});
   run.config.add_phases()->mutable_train()->mutable_local()->set_step_size(kStepSize);
   const auto phase = static_cast<uint32_t>(run.config.phases_size() - 1);
   AddRecord(run, v1::TRAIN_ROUND, phase).set_loss(15);
