@@ -14,7 +14,7 @@ import numpy as np
 
 TRAIN = """
 seed: 1
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 durability: DURABILITY
 phases { train { rounds: ROUNDS drift_off: true local { step_size: STEP steps: 2 } } }
 """

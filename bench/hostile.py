@@ -13,7 +13,7 @@ import time
 
 CONFIG = """
 seed: 1
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 durability: RELAXED
 phases { train { rounds: ROUNDS drift_off: true local { step_size: 0.001 steps: 5 } } }
 """

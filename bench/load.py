@@ -20,7 +20,7 @@ phases {{ train {{ rounds: {rounds} drift_off: true local {{ step_size: 0.1 step
 
 PAPER = """
 seed: 1
-model {{ linear_regression {{}} }}
+model {{ linear_regression {{ intercept: false }} }}
 durability: {durability}
 cohort {{ size: {sample} }}
 phases {{ train {{ rounds: {rounds} local {{ step_size: 0.005 steps: 10 }} }} }}

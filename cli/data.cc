@@ -51,21 +51,29 @@ absl::Status WriteAll(const SyntheticOptions& options, const fs::path& directory
   return absl::OkStatus();
 }
 
+// Without a trailing slash, so that the temporary name is beside it.
+fs::path Normal(const std::string& path) {
+  const fs::path normal = fs::path(path).lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
 }  // namespace
+
+std::string TemporaryPath(const std::string& out, int process) {
+  return absl::StrCat(Normal(out).string(), ".tmp", process);
+}
 
 absl::Status WriteSynthetic(const SyntheticOptions& options) {
   LEEWAY_RETURN_IF_ERROR(CheckSynthetic(options));
   if (options.out.empty()) return absl::InvalidArgumentError("--out is empty; name a directory");
-  // Without a trailing slash, so that the temporary name is beside it.
-  fs::path out = fs::path(options.out).lexically_normal();
-  if (!out.has_filename()) out = out.parent_path();
+  const fs::path out = Normal(options.out);
   std::error_code error;
   if (fs::exists(out, error) && !(fs::is_directory(out, error) && fs::is_empty(out, error))) {
     return absl::AlreadyExistsError(absl::StrCat(
         options.out, " exists and is not an empty directory; remove it or choose another --out"));
   }
   if (out.has_parent_path()) LEEWAY_RETURN_IF_ERROR(MakeDirectory(out.parent_path()));
-  const std::string temporary = absl::StrCat(out.string(), ".tmp", getpid());
+  const std::string temporary = TemporaryPath(options.out, getpid());
   const absl::Cleanup remove = [&] { fs::remove_all(temporary, error); };
   LEEWAY_RETURN_IF_ERROR(WriteAll(options, temporary));
   fs::rename(temporary, out, error);

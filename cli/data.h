@@ -14,6 +14,9 @@ struct SyntheticOptions : SyntheticProblem {
   bool on_the_fly = false;  // write how to make the clients, not the clients
 };
 
+// Where a process with this id writes before `out` is complete.
+std::string TemporaryPath(const std::string& out, int process);
+
 // Writes <out>/truth.npy and <out>/<client>/train_x.npy, train_y.npy or, on the fly,
 // <out>/synthetic.json. All or nothing: the directory appears when it is complete.
 // Refuses one that exists.

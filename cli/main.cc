@@ -2,8 +2,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +21,7 @@
 #include "cli/run.h"
 #include "cli/starter.h"
 #include "cli/verify.h"
+#include "client/import/child.h"
 #include "client/import/command.h"
 #include "common/usage.h"
 #include "common/version.h"
@@ -92,8 +96,10 @@ CLI::App* AddRun(CLI::App& app, RunOptions& options) {
   command->add_option("CONFIG", options.config, "The run's config (text proto)")->required();
   command->add_option("--data", options.data, "Directory with one directory per client");
   command->add_option("--out", options.out, "Directory for records, models and logs");
-  command->add_flag("--check", options.check,
-                    "Only check the config (and the data, if given); start nothing");
+  command->add_flag(
+      "--check", options.check,
+      "Only check the config, and with --data whether every client's data fit it, and "
+      "estimate rounds, bytes and time; start nothing");
   command
       ->add_option("--processes", options.processes,
                    "Client processes (default: one per client up to 100, then two per core)")
@@ -205,10 +211,19 @@ CLI::App* AddInit(CLI::App& app, StarterOptions& options) {
   command->add_option("--data", options.data, "Directory with one directory per client")
       ->required();
   command->add_option("--out", options.out, "The config to write; must not exist")->required();
+  command
+      ->add_option("--model", options.model,
+                   "linear, softmax, or a network: mlp, cnn (images), lstm (sequences of tokens) "
+                   "(default: linear, softmax or lstm, by the targets)")
+      ->check(CLI::IsMember(
+          std::vector<std::string>(std::begin(kStarterModels), std::end(kStarterModels))));
   command->footer(
-      "It loads all of the data, and says what is wrong with it.\n"
+      "It loads all of the data, and says what is wrong with it. linear and softmax are convex:\n"
+      "only they have an optimum w*, and with it a verdict. For networks the drift is measured\n"
+      "while training and at its end.\n"
       "Examples:\n"
       "  leeway init --data data/mine --out mine.textproto\n"
+      "  leeway init --data data/mine --out net.textproto --model mlp\n"
       "  leeway run --check mine.textproto --data data/mine");
   return command;
 }
@@ -246,7 +261,7 @@ CLI::App* AddDashboard(CLI::App& app, DashboardOptions& options) {
   return command;
 }
 
-int DataCommand(const SyntheticOptions& options) {
+int WriteData(const SyntheticOptions& options) {
   if (absl::Status status = WriteSynthetic(options); !status.ok()) {
     const bool usage = absl::IsInvalidArgument(status) || absl::IsAlreadyExists(status);
     UsageError(status.message());
@@ -256,6 +271,16 @@ int DataCommand(const SyntheticOptions& options) {
                options.out, options.clients, options.samples, options.dimension, options.noise_sd,
                options.seed);
   return kExitOk;
+}
+
+// In a child process: whatever ends it, nothing half written stays behind.
+int DataCommand(const SyntheticOptions& options) {
+  return RunInChild(
+      ChildLimits(), [&options] { return WriteData(options); },
+      [&options](pid_t child) {
+        std::error_code ignored;
+        std::filesystem::remove_all(TemporaryPath(options.out, child), ignored);
+      });
 }
 
 int ShowCommand(const ShowOptions& options) {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "records/events.h"
+#include "records/search_bounds.h"
 #include "records/show.h"
 
 namespace leeway {
@@ -34,6 +35,16 @@ size_t TerminalWidth(std::FILE* out) {
   return size.ws_col;
 }
 
+// A search for a fixed point takes about as many rounds.
+constexpr double kUsualRounds = 10;
+
+std::string Bar(double share) {
+  constexpr int kWidth = 10;
+  const int full = std::clamp(static_cast<int>(share * kWidth), 0, kWidth);
+  return absl::StrCat("[", std::string(static_cast<size_t>(full), '#'),
+                      std::string(static_cast<size_t>(kWidth - full), '.'), "]");
+}
+
 std::string ShortTime(double seconds) {
   const auto whole = static_cast<int64_t>(std::ceil(seconds));
   if (whole < 60) return absl::StrCat(whole, " s");
@@ -42,8 +53,10 @@ std::string ShortTime(double seconds) {
 }
 
 std::string OptimumResult(const v1::RoundRecord& record, const v1::Optimum& optimum) {
-  const double tolerance = optimum.tolerance() > 0 ? optimum.tolerance() : 1e-10;
-  if (record.gradient_norm() <= tolerance) {
+  const double tolerance = optimum.tolerance() > 0 ? optimum.tolerance() : kOptimumTolerance;
+  const bool near_enough =
+      optimum.tolerance() == 0 && record.round_in_phase() < optimum.max_rounds();
+  if (record.gradient_norm() <= tolerance || near_enough) {
     return absl::StrFormat("optimum found in %d rounds, |grad F| = %.2g", record.round_in_phase(),
                            record.gradient_norm());
   }
@@ -121,10 +134,12 @@ void ProgressView::AddRecord(const v1::RoundRecord& record, absl::Time now) {
   if (!record_.has_value()) {
     first_loss_ = record.loss();
     phase_seconds_ = 0;
+    settled_.clear();
     rate_since_ = now;
     rate_first_round_ = record.round_in_phase();
   }
   phase_seconds_ += record.seconds();
+  if (record.has_fixed_point()) settled_.push_back(record.fixed_point().rounds());
   last_round_ = record.round();
   // Measures while training do not stand for the training.
   if (record_.has_value() && record_->kind() == v1::TRAIN_ROUND &&
@@ -198,6 +213,12 @@ std::string ProgressView::Line(absl::Time now) const {
   if (!record_.has_value() || record_->phase() != p.phase()) {
     return absl::StrCat(line, "  reports ", p.reports(), "/", p.sampled());
   }
+  if (record_->kind() == v1::FIXED_POINT_ROUND) return FixedPointLine();
+  if (p.rounds_in_phase() > 0) {
+    absl::StrAppend(&line, "  ",
+                    Bar(static_cast<double>(record_->round_in_phase()) /
+                        static_cast<double>(p.rounds_in_phase())));
+  }
   absl::StrAppendFormat(&line, "  loss %.5g", record_->loss());
   if (record_->kind() == v1::OPTIMUM_ROUND) {
     absl::StrAppendFormat(&line, "  |grad F| %.2g", record_->gradient_norm());
@@ -209,6 +230,33 @@ std::string ProgressView::Line(absl::Time now) const {
   const bool open = p.reports() > 0;
   absl::StrAppend(&line, "  reports ", open ? p.reports() : record_->reports(), "/",
                   open ? p.sampled() : record_->sampled(), RateText(now));
+  return line;
+}
+
+std::string ProgressView::FixedPointLine() const {
+  const auto& steps = config_.phases(static_cast<int>(record_->phase())).fixed_point().steps();
+  if (steps.empty()) return "fixed point";
+  const size_t at = std::min(settled_.size(), static_cast<size_t>(steps.size()) - 1);
+  double settled = 0;  // rounds
+  double done = 0;     // local steps of a client, as is what is left
+  for (size_t i = 0; i < settled_.size() && i <= at; ++i) {
+    settled += settled_[i];
+    done += static_cast<double>(settled_[i]) * steps[static_cast<int>(i)];
+  }
+  const double here =
+      std::max(0.0, static_cast<double>(record_->round_in_phase()) - settled);  // rounds
+  const double usual =
+      settled_.empty() ? kUsualRounds : settled / static_cast<double>(settled_.size());
+  done += here * steps[static_cast<int>(at)];
+  double left = std::max(1.0, usual - here) * steps[static_cast<int>(at)];
+  for (auto i = static_cast<int>(at) + 1; i < steps.size(); ++i) left += usual * steps[i];
+  std::string line =
+      absl::StrFormat("fixed point H = %d, %d of %d  %s", steps[static_cast<int>(at)], at + 1,
+                      steps.size(), Bar(done / (done + left)));
+  if (done > 0) {
+    absl::StrAppend(&line, "  about ", ShortTime(phase_seconds_ / done * left), " left");
+  }
+  absl::StrAppendFormat(&line, "  round %d  loss %.5g", record_->round_in_phase(), record_->loss());
   return line;
 }
 

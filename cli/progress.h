@@ -53,6 +53,9 @@ class ProgressView {
   void EndPhase();
   std::string PhaseResult() const;
   std::string Line(absl::Time now) const;
+  // Of the search for fixed points, which has no known number of rounds: which number of
+  // local steps it is at, and the time left if the rest takes as many rounds each.
+  std::string FixedPointLine() const;
   std::string RateText(absl::Time now) const;  // rounds per second, time left
   std::string PhaseName(uint32_t phase) const;
 
@@ -70,6 +73,7 @@ class ProgressView {
   std::optional<v1::RoundRecord> record_;
   double first_loss_ = 0;
   double phase_seconds_ = 0;
+  std::vector<uint32_t> settled_;  // rounds of each fixed point found in this phase
   absl::Time rate_since_;          // for the rate of rounds: from when,
   uint64_t rate_first_round_ = 0;  // and from which round
 };

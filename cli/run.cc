@@ -19,11 +19,11 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "cli/certs.h"
+#include "cli/check.h"
+#include "cli/estimate.h"
 #include "cli/progress.h"
 #include "cli/spawn.h"
-#include "cli/starter.h"
 #include "common/credentials.h"
-#include "common/model_layout.h"
 #include "common/status.h"
 #include "common/synthetic.h"
 #include "records/config.h"
@@ -148,25 +148,6 @@ class Launch {
   size_t processes_gone_ = 0;
 };
 
-// `leeway run --check`.
-absl::Status CheckOnly(const RunOptions& options) {
-  LEEWAY_ASSIGN_OR_RETURN(const v1::RunConfig config, LoadConfig(options.config));
-  absl::PrintF("%s is in order:\n", options.config);
-  for (int i = 0; i < config.phases_size(); ++i) {
-    absl::PrintF("  phase %d: %s\n", i + 1, PhaseText(config.phases(i)));
-  }
-  if (options.data.empty()) return absl::OkStatus();
-  LEEWAY_ASSIGN_OR_RETURN(const DataFacts facts, ReadFacts(options.data));
-  LEEWAY_RETURN_IF_ERROR(Annotate(CheckClients(config, facts.clients), options.config));
-  v1::DataSchema schema;
-  schema.mutable_feature_shape()->Add(facts.shape.begin(), facts.shape.end());
-  schema.set_labels(facts.labels);
-  LEEWAY_ASSIGN_OR_RETURN(const ModelLayout layout, LayoutOf(config.model(), schema));
-  absl::PrintF("%s fits it: %d clients, %d training examples; the model has %d parameters\n",
-               options.data, facts.clients, facts.examples, layout.size());
-  return absl::OkStatus();
-}
-
 absl::Status Launch::Prepare() {
   if (options_.out.empty()) {
     return absl::InvalidArgumentError(
@@ -202,11 +183,14 @@ int Launch::Execute() {
           ? options_.processes
           : DefaultProcesses(clients_.size(), std::thread::hardware_concurrency());
   processes_ = std::min<size_t>(processes, clients_.size());
+  const std::string time =
+      stored_.has_value() ? "" : TimeText(config_, options_.data, clients_.size());
   view_->Note(absl::StrCat(
       stored_.has_value() ? "resuming" : "starting", " ",
       config_.name().empty() ? "the run" : config_.name(), ": ", clients_.size(), " clients",
       evaluator_.empty() ? "" : " and an evaluator", " in ", processes_,
-      processes_ == 1 ? " process" : " processes", ", logs in ", options_.out, "/logs"));
+      processes_ == 1 ? " process" : " processes", ", ", RoundsText(RoundsOf(config_, 0)),
+      time.empty() ? "" : ", ", time, ", logs in ", options_.out, "/logs"));
   if (options_.tls) {
     if (absl::Status status = MakeCertificates(); !status.ok()) return Fail(status.message());
   }
@@ -422,11 +406,7 @@ int Launch::Fail(absl::string_view text) {
 }  // namespace
 
 int RunCommand(const RunOptions& options) {
-  if (options.check) {
-    const absl::Status status = CheckOnly(options);
-    if (!status.ok()) PrintError(status.message());
-    return status.ok() ? kExitOk : kExitUsage;
-  }
+  if (options.check) return CheckCommand(options.config, options.data);
   RunOptions checked = options;
   while (checked.out.size() > 1 && checked.out.back() == '/') checked.out.pop_back();
   Launch launch(checked);

@@ -11,6 +11,7 @@
 #include "client/networks/gemm.h"
 #include "client/npy_values.h"
 #include "common/lanczos.h"
+#include "common/model_layout.h"
 #include "common/status.h"
 
 namespace leeway {
@@ -35,18 +36,21 @@ class Scratch {
   Vector<double> storage_;
 };
 
-// The inputs of one part, one row per example. Doubles are used where the file is
-// mapped; other types are converted, some rows at a time, when they are needed.
+// The inputs of one part, one row per example, with a last column of ones if `ones`.
+// Doubles are used where the file is mapped; other types, and those with ones, are
+// copied, some rows at a time, when they are needed.
 class Inputs {
  public:
   Inputs() = default;
-  explicit Inputs(const DataPart& part)
+  explicit Inputs(const DataPart& part, bool ones = false)
       : x_(part.x),
+        ones_(ones),
         rows_(static_cast<Index>(part.examples())),
-        cols_(rows_ == 0 ? 0 : static_cast<Index>(part.x.size()) / rows_),
+        width_(rows_ == 0 ? 0 : static_cast<Index>(part.x.size()) / rows_),
+        cols_(width_ + (ones ? 1 : 0)),
         // Where vector instructions start, and with it rounding, must not depend on
         // the file's header.
-        mapped_(part.x.type() == NpyType::kFloat64 &&
+        mapped_(!ones && part.x.type() == NpyType::kFloat64 &&
                 reinterpret_cast<uintptr_t>(part.x.data()) % kAlignment == 0) {}
 
   Index rows() const { return rows_; }
@@ -57,10 +61,15 @@ class Inputs {
       return {reinterpret_cast<const double*>(x_.data()) + first * cols_, count, cols_};
     }
     Eigen::Map<Matrix<double>> out = scratch.Shaped(count, cols_);
-    if (rows.empty()) CopyValues(x_, first * cols_, count * cols_, out.data());
-    for (Index i = 0; !rows.empty() && i < count; ++i) {
-      const auto row = static_cast<Index>(rows[static_cast<size_t>(first + i)]);
-      CopyValues(x_, row * cols_, cols_, out.data() + i * cols_);
+    if (rows.empty() && !ones_) {
+      CopyValues(x_, first * cols_, count * cols_, out.data());
+      return {out.data(), count, cols_};
+    }
+    for (Index i = 0; i < count; ++i) {
+      const Index row =
+          rows.empty() ? first + i : static_cast<Index>(rows[static_cast<size_t>(first + i)]);
+      CopyValues(x_, row * width_, width_, out.data() + i * cols_);
+      if (ones_) out(i, width_) = 1;
     }
     return {out.data(), count, cols_};
   }
@@ -68,7 +77,9 @@ class Inputs {
  private:
   static constexpr size_t kAlignment = 64;
   NpyArray x_;
+  bool ones_ = false;
   Index rows_ = 0;
+  Index width_ = 0;  // without the ones
   Index cols_ = 0;
   bool mapped_ = false;
 };
@@ -85,12 +96,13 @@ Index Count(Rows rows, const Inputs& x) {
 
 View All(const Inputs& x, Scratch& scratch) { return x.Some({}, 0, x.rows(), scratch); }
 
+// The intercept is the weight of an input that is always 1.
 class LinearRegression final : public Objective<double> {
  public:
   LinearRegression(const v1::LinearRegression& model, const Dataset& data)
-      : l2_(model.l2()), x_(data.train), y_(Targets(data.train)) {
+      : l2_(model.l2()), x_(data.train, HasIntercept(model)), y_(Targets(data.train)) {
     if (!data.test) return;
-    test_x_ = Inputs(*data.test);
+    test_x_ = Inputs(*data.test, HasIntercept(model));
     test_y_ = Targets(*data.test);
   }
 

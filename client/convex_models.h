@@ -12,8 +12,9 @@
 
 namespace leeway {
 
-// Mean of 1/2 (y - w.x)^2, plus l2/2 |w|^2. Full-batch gradients come from the
-// Gram matrix where that takes less work than two passes over the data.
+// Mean of 1/2 (y - w.x - b)^2, plus l2/2 (|w|^2 + b^2); b = 0 without an intercept.
+// Parameters: w, then b if there is one. Full-batch gradients come from the Gram matrix
+// where that takes less work than two passes over the data.
 absl::StatusOr<std::unique_ptr<Objective<double>>> MakeLinearRegression(
     const v1::LinearRegression& model, const Dataset& data);
 

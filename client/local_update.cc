@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/curvature.h"
 #include "client/local_algorithm.h"
@@ -158,6 +161,11 @@ class Trajectory {
     for (size_t i = 0; i < report_.numbers.size(); ++i) {
       if (!std::isfinite(report_.numbers[i])) return NotFinite(sums.shape().numbers[i].name, 0);
     }
+    if (local_task_.trains() && TooFar()) {
+      if (const std::string why = StepTooLarge(); !why.empty()) {
+        return absl::InvalidArgumentError(why);
+      }
+    }
     return std::move(report_);
   }
 
@@ -285,10 +293,54 @@ class Trajectory {
     return {report_.vectors.data() + index * start_.size(), start_.size()};
   }
 
-  absl::Status NotFinite(absl::string_view what, uint64_t h) const {
-    return absl::InvalidArgumentError(absl::StrCat(
-        what, " is not finite", h > 0 ? absl::StrCat(" after local step ", h) : "",
-        " with step_size ", task_.rule().step_size(), ": lower step_size, or scale the data"));
+  absl::Status NotFinite(absl::string_view what, uint64_t h) {
+    const std::string text =
+        absl::StrCat(what, " is not finite", h > 0 ? absl::StrCat(" after local step ", h) : "");
+    const std::string why = StepTooLarge();
+    return absl::InvalidArgumentError(
+        why.empty() ? absl::StrCat(text, " with step_size ", task_.rule().step_size(),
+                                   ": lower step_size, or scale the data")
+                    : absl::StrCat(text, ": ", why));
+  }
+
+  // Whether the report will be refused for its size: the displacement for what the task
+  // accepts (a norm limit deals with that itself), or a loss that has no unit any more.
+  bool TooFar() const {
+    constexpr double kLargestLoss = 0x1p100;
+    if (local_task_.loss != TaskSums::kNone &&
+        std::abs(report_.numbers[static_cast<size_t>(local_task_.loss)]) > kLargestLoss) {
+      return true;
+    }
+    if (local_task_.displacement == TaskSums::kNone || task_.max_norm() > 0) return false;
+    const double limit =
+        local_task_.sums().shape().vectors[static_cast<size_t>(local_task_.displacement)].largest;
+    return static_cast<double>(first_.u.cwiseAbs().maxCoeff()) > limit;
+  }
+
+  // Why the step size is what went wrong; empty if it is not. Of a convex model the
+  // curvature tells, of a network the loss at the end of the local steps.
+  std::string StepTooLarge() {
+    const double eta = task_.rule().step_size();
+    if constexpr (std::is_same_v<T, double>) {
+      const Vector<double> origin = Vector<double>::Zero(start_.size());
+      const std::optional<double> everywhere = objective_.SmoothnessEverywhere();
+      const double smoothness = everywhere ? *everywhere : SpectrumOf(objective_, origin).largest;
+      if (!(eta * smoothness > 2)) return "";
+      return absl::StrFormat(
+          "the step size %.4g is too large: above 2/L = %.4g this client's local steps diverge, "
+          "and the largest that is safe is 1/L = %.4g; lower step_size, or use auto_step_size: "
+          "true after a constants phase",
+          eta, 2 / smoothness, 1 / smoothness);
+    }
+    if (local_task_.loss == TaskSums::kNone) return "";
+    const double before = report_.numbers[static_cast<size_t>(local_task_.loss)];
+    local_ = start_ - first_.u;
+    const double after = objective_.Loss(local_, gradient_);
+    if (after <= before) return "";
+    return absl::StrFormat(
+        "the step size %.4g is too large: this client's loss went from %.4g to %.4g within its "
+        "local steps; lower step_size, for instance to %.4g",
+        eta, before, after, eta / 10);
   }
 
   Objective<T>& objective_;

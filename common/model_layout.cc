@@ -41,6 +41,7 @@ absl::StatusOr<ModelLayout> LinearLayout(const v1::LinearRegression& model,
   LEEWAY_ASSIGN_OR_RETURN(const uint64_t features, Features(schema));
   ModelLayout layout;
   layout.tensors = {{"weight", {features}}};
+  if (HasIntercept(model)) layout.tensors = {{"weight", {1, features}}, {"bias", {1}}};
   return layout;
 }
 
@@ -110,6 +111,10 @@ Vector<T> Draw(const ModelLayout& layout, Rng rng) {
 }
 
 }  // namespace
+
+bool HasIntercept(const v1::LinearRegression& model) {
+  return !model.has_intercept() || model.intercept();
+}
 
 absl::StatusOr<ModelLayout> LayoutOf(const v1::Model& model, const v1::DataSchema& schema) {
   switch (model.kind_case()) {

@@ -23,6 +23,9 @@ struct ModelLayout {
   }
 };
 
+// Whether the model has an intercept: unless it says that it has none.
+bool HasIntercept(const v1::LinearRegression& model);
+
 // Errors name the model's field or the schema's property that does not fit.
 absl::StatusOr<ModelLayout> LayoutOf(const v1::Model& model, const v1::DataSchema& schema);
 

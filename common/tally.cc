@@ -214,8 +214,8 @@ absl::Status OutsideRange(const NumberSum& sum, double value) {
   if (!std::isfinite(value)) {
     return WithReason(absl::InvalidArgumentError(absl::StrCat(
                           sum.name, " is ", value,
-                          ", not a finite number; lower the step size, or scale the client's data "
-                          "(targets first)")),
+                          ", not a finite number; the step size is too large for this client: "
+                          "lower it")),
                       "not_finite");
   }
   return WithReason(
@@ -274,8 +274,8 @@ absl::Status Tally::Add(size_t group, uint64_t weight, absl::Span<const double> 
     if (!FitsLimbs(numbers[i] * static_cast<double>(weight))) {
       return absl::InvalidArgumentError(
           absl::StrCat(sum.name, " is ", numbers[i],
-                       ", times its weight not a finite number below 2^126; lower the step size, "
-                       "or scale the client's data (targets first)"));
+                       ", times its weight not a finite number below 2^126; the step size is too "
+                       "large for this client: lower it"));
     }
   }
 

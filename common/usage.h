@@ -4,9 +4,7 @@
 #define LEEWAY_COMMON_USAGE_H_
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,33 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "common/nearest_word.h"
 
 namespace leeway {
-
-// Number of letters to add, remove or change (Levenshtein).
-inline size_t EditDistance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
-    }
-  }
-  return row[b.size()];
-}
-
-// The known word that `word` was probably meant to be; empty if none is near.
-inline std::string NearestWord(const std::string& word, const std::vector<std::string>& known) {
-  const auto nearest = std::min_element(
-      known.begin(), known.end(),
-      [&](const auto& a, const auto& b) { return EditDistance(word, a) < EditDistance(word, b); });
-  if (nearest == known.end()) return "";
-  return EditDistance(word, *nearest) <= std::max<size_t>(2, nearest->size() / 2) ? *nearest : "";
-}
 
 // The command that the error is about, and what to say to it.
 inline std::string UsageText(const CLI::App& app, const CLI::ParseError& error) {

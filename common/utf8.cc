@@ -1,5 +1,8 @@
 #include "common/utf8.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "absl/strings/str_cat.h"
 
 namespace leeway {
@@ -25,15 +28,35 @@ size_t Utf8SequenceLength(absl::string_view text) {
   return length;
 }
 
+bool Utf8IsHidden(absl::string_view text) {
+  const size_t length = Utf8SequenceLength(text);
+  if (length == 0) return false;
+  const auto byte = [&](size_t i) { return static_cast<uint32_t>(text[i]) & 0xff; };
+  if (length == 1) return byte(0) < 0x20 || byte(0) == 0x7f;
+  uint32_t code = byte(0) & (0xff >> (length + 1));
+  for (size_t i = 1; i < length; ++i) code = code << 6 | (byte(i) & 0x3f);
+  const auto in = [code](uint32_t first, uint32_t last) { return code >= first && code <= last; };
+  return in(0x80, 0x9f) ||      // control characters
+         code == 0xad ||        // soft hyphen
+         code == 0x61c ||       // Arabic letter mark
+         in(0x200b, 0x200f) ||  // zero-width characters, direction marks
+         in(0x2028, 0x202e) ||  // separators, embeddings and overrides
+         in(0x2060, 0x206f) ||  // isolates, invisible operators
+         code == 0xfeff ||      // zero-width no-break space
+         in(0xe0000, 0xe007f);  // tags
+}
+
 std::string OneLine(absl::string_view text, size_t most) {
   std::string line;
   while (!text.empty()) {
     if (line.size() >= most) return line + "...";
     const size_t length = Utf8SequenceLength(text);
-    const auto lead = static_cast<unsigned char>(text[0]);
-    if (length == 0 || lead < 0x20 || lead == 0x7f) {
-      absl::StrAppend(&line, "\\x", absl::Hex(lead, absl::kZeroPad2));
-      text.remove_prefix(1);
+    if (length == 0 || Utf8IsHidden(text)) {
+      for (size_t i = 0; i < std::max<size_t>(1, length); ++i) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        absl::StrAppend(&line, "\\x", absl::Hex(byte, absl::kZeroPad2));
+      }
+      text.remove_prefix(std::max<size_t>(1, length));
     } else {
       absl::StrAppend(&line, text.substr(0, length));
       text.remove_prefix(length);
@@ -72,6 +95,8 @@ std::string EscapeXml(absl::string_view text) {
       out += "&#39;";
     } else if (c < 0x20 || c == 0x7f) {
       out += ' ';
+    } else if (Utf8IsHidden(text)) {
+      out += "\xef\xbf\xbd";
     } else {
       absl::StrAppend(&out, text.substr(0, length));
     }

@@ -13,7 +13,13 @@ namespace leeway {
 // starts with none.
 size_t Utf8SequenceLength(absl::string_view text);
 
-// The text as one line of a log: control characters and what is not UTF-8 are
+// Whether the character that `text` starts with shows nothing of its own but changes
+// how the text around it is shown: control characters, direction marks and overrides,
+// zero-width characters, line and paragraph separators. In a name they are an attempt to
+// look like another name.
+bool Utf8IsHidden(absl::string_view text);
+
+// The text as one line of a log: hidden characters and what is not UTF-8 are
 // written as \xNN, and after some `most` bytes it ends with "...".
 std::string OneLine(absl::string_view text, size_t most);
 

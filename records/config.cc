@@ -19,6 +19,8 @@
 #include "common/model_layout.h"
 #include "common/status.h"
 #include "common/sums.h"
+#include "records/config_words.h"
+#include "records/network_config.h"
 
 namespace leeway {
 namespace {
@@ -29,11 +31,8 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   void AddError(int line, google::protobuf::io::ColumnNumber column,
                 const std::string& message) override {
     if (!text.empty()) return;
-    text = absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", message);
-    // What people write who think of a step size as a number or a word.
-    if (message == "Expected double, got: auto") {
-      text += "; to have the step size chosen, write `auto_step_size: true`";
-    }
+    text =
+        absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", ExplainParseError(message));
   }
   std::string text;
 };
@@ -133,7 +132,9 @@ absl::Status CheckFixedPoint(absl::string_view field, const v1::FixedPoint& fixe
     return Bad(field,
                "needs w*, but no optimum phase comes before it; add `phases { optimum {} }`");
   }
-  if (!(fixed.tolerance() > 0)) return Bad(absl::StrCat(field, ".tolerance"), "must be positive");
+  if (!(fixed.tolerance() >= 0)) {
+    return Bad(absl::StrCat(field, ".tolerance"), "must be positive, or left out");
+  }
   LEEWAY_RETURN_IF_ERROR(CheckStepSize(field, fixed, seen));
   return CheckSteps(field, fixed.steps());
 }
@@ -268,9 +269,9 @@ absl::Status CheckPhase(absl::string_view field, const v1::Phase& phase, Seen& s
   switch (phase.kind_case()) {
     case v1::Phase::kOptimum:
       seen.optimum = true;
-      return phase.optimum().tolerance() > 0
+      return phase.optimum().tolerance() >= 0
                  ? absl::OkStatus()
-                 : Bad(absl::StrCat(field, ".optimum.tolerance"), "must be positive");
+                 : Bad(absl::StrCat(field, ".optimum.tolerance"), "must be positive, or left out");
     case v1::Phase::kProbe:
       return CheckProbe(absl::StrCat(field, ".probe"), phase.probe(), seen);
     case v1::Phase::kTrain:
@@ -387,6 +388,10 @@ absl::StatusOr<v1::RunConfig> LoadConfig(const std::string& path) {
 }
 
 void CompleteConfig(v1::RunConfig& config) {
+  if (config.model().has_linear_regression() &&
+      !config.model().linear_regression().has_intercept()) {
+    config.mutable_model()->mutable_linear_regression()->set_intercept(true);
+  }
   if (config.max_update() == 0) config.set_max_update(256);
   if (config.harmless_below() == 0) config.set_harmless_below(0.25);
   if (config.conflict_above() == 0) config.set_conflict_above(1);
@@ -399,7 +404,6 @@ void CompleteConfig(v1::RunConfig& config) {
   for (v1::Phase& phase : *config.mutable_phases()) {
     if (phase.has_optimum()) {
       v1::Optimum& optimum = *phase.mutable_optimum();
-      if (optimum.tolerance() == 0) optimum.set_tolerance(1e-10);
       if (optimum.max_rounds() == 0) optimum.set_max_rounds(500);
       if (optimum.gradient_scale() == 0) optimum.set_gradient_scale(1.0 / 64);
     } else if (phase.has_train()) {
@@ -421,7 +425,6 @@ void CompleteConfig(v1::RunConfig& config) {
       if (constants.iterations() == 0) constants.set_iterations(30);
     } else if (phase.has_fixed_point()) {
       v1::FixedPoint& fixed = *phase.mutable_fixed_point();
-      if (fixed.tolerance() == 0) fixed.set_tolerance(1e-9);
       if (fixed.max_rounds() == 0) fixed.set_max_rounds(200);
     } else if (phase.has_evaluate() && phase.evaluate().point() == v1::Probe::POINT_UNSPECIFIED) {
       phase.mutable_evaluate()->set_point(v1::Probe::CURRENT);
@@ -450,17 +453,10 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
   if (config.phases().empty()) {
     return Bad("phases", "is empty; add at least one of optimum, probe, train, evaluate");
   }
+  LEEWAY_RETURN_IF_ERROR(CheckNetworkPhases(config));
   Seen seen;
-  // Of a model in a file nobody knows; that its constants can be measured is checked
-  // when the file is read.
-  const bool convex = config.model().has_linear_regression() ||
-                      config.model().has_softmax_regression() || config.model().has_file();
   for (int i = 0; i < config.phases_size(); ++i) {
     LEEWAY_RETURN_IF_ERROR(CheckPhase(absl::StrCat("phases[", i, "]"), config.phases(i), seen));
-    if (config.phases(i).has_constants() && !convex) {
-      return Bad(absl::StrCat("phases[", i, "].constants"),
-                 "are defined for convex models only; leave the phase out and give step sizes");
-    }
   }
   return cohort.clients() > 0 ? CheckClients(config, cohort.clients()) : absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "records/search_bounds.h"
 #include "records/theory.h"
 
 namespace leeway {
@@ -15,25 +16,24 @@ namespace {
 constexpr double kRounding = 1e-12;
 // How much of the harmless threshold unfinished searches may leave open.
 constexpr double kOpenPart = 0.1;
-// A convexity below this part of the smoothness is that of a flat direction, such
-// as softmax regression has without a penalty: what is measured of it is rounding.
-constexpr double kFlat = 1e-10;
+// From this condition number on, scaling the columns is the first thing to try.
+constexpr double kBadlyConditioned = 1e4;
 
 const v1::Phase* PhaseOf(const RunSummary& run, const v1::RoundRecord& record) {
   const auto phase = static_cast<int>(record.phase());
   return phase < run.config.phases_size() ? &run.config.phases(phase) : nullptr;
 }
 
-// Defaults for configs that were stored before they held them.
+// What a search ends by at the latest, if it was given no tolerance.
 double OptimumTolerance(const RunSummary& run, const v1::RoundRecord& record) {
   const v1::Phase* phase = PhaseOf(run, record);
   const double tolerance = phase == nullptr ? 0 : phase->optimum().tolerance();
-  return tolerance > 0 ? tolerance : 1e-10;
+  return tolerance > 0 ? tolerance : kOptimumTolerance;
 }
 double FixedPointTolerance(const RunSummary& run, const v1::RoundRecord& record) {
   const v1::Phase* phase = PhaseOf(run, record);
   const double tolerance = phase == nullptr ? 0 : phase->fixed_point().tolerance();
-  return tolerance > 0 ? tolerance : 1e-9;
+  return tolerance > 0 ? tolerance : kFixedPointTolerance;
 }
 
 // Where the search for w* started; null if there was none.
@@ -68,52 +68,20 @@ double Allowance(const RunSummary& run, const v1::RoundRecord& record) {
   return std::isfinite(part) ? std::max(rounding, part) : rounding;
 }
 
-// The convexity of F; 0 if it is not known to have any. By Lanczos iteration that
-// of F is approached from above, so that only the clients' smallest is a bound.
 double Convexity(const RunSummary& run) {
   const v1::ConstantsResult* constants = FindConstants(run);
-  if (constants == nullptr) return 0;
-  const double mu =
-      constants->exact() ? constants->convexity() : constants->smallest_client_convexity();
-  return mu > kFlat * constants->largest_client_smoothness() ? mu : 0;
+  return constants == nullptr ? 0 : ConvexityOf(*constants);
 }
 
-// 1 - (1 - s)^h, without cancellation for small s.
-double Shrinks(double s, uint32_t h) { return -std::expm1(h * std::log1p(-s)); }
-
-// The convexity of the average pseudo-gradient at h steps, at least; 0 if it is not
-// known to have any. A local step shrinks distances by at least the part s on every
-// client. And for eta L <= 1, phi(lambda) = (1 - (1 - eta lambda)^h) / (eta h) is
-// concave up to L, so that the average of phi over the clients' Hessians is at least
-// phi(L)/L times the Hessian of F: a client that is flat does no harm.
-double PseudoConvexity(const v1::ConstantsResult& constants, double convexity, double eta,
-                       uint32_t h) {
-  constexpr double kSlack = 1e-9;  // an automatic step size is 1/L itself
-  if (h == 1) return convexity;    // the pseudo-gradient is the gradient
-  const double x = eta * constants.largest_client_smoothness();
-  if (!(x < 2)) return 0;  // local steps diverge
-  const double s = std::min(eta * std::max(0.0, constants.smallest_client_convexity()), 2 - x);
-  const double of_clients = Shrinks(s, h) / (eta * h);
-  if (x > 1 + kSlack) return of_clients;
-  return std::max(of_clients, convexity * Shrinks(std::min(x, 1.0), h) / (x * h));
-}
-
-// Whether the search came so near to rest that the rest of the way cannot matter:
-// it is at most |G| over the pseudo-gradient's convexity, which changes the loss by
-// so much at most. How little the search has moved says nothing by itself: where
-// curvature is small, a small |G| is far from rest.
+// Whether the search came so near to rest that the rest of the way cannot matter.
 bool Settled(const RunSummary& run, const v1::RoundRecord& record) {
   const v1::FixedPointResult& result = record.fixed_point();
   const double norm = result.pseudo_gradient_norm();
-  const double convexity = Convexity(run);
-  if (!(convexity > 0)) {
+  if (!(Convexity(run) > 0)) {
     return norm <= FixedPointTolerance(run, record) * std::min(1.0, GradientScale(run));
   }
-  const v1::ConstantsResult& constants = *FindConstants(run);
-  const double away = norm / PseudoConvexity(constants, convexity, result.step_size(), result.h());
-  const double change =
-      constants.largest_client_smoothness() * away * (result.distance() + away / 2);
-  return change <= Allowance(run, record);
+  return OpenLoss(*FindConstants(run), norm, result.step_size(), result.h(), result.distance()) <=
+         Allowance(run, record);
 }
 
 // Whether F(w*) is so near to the least loss that the rest cannot matter.
@@ -123,6 +91,27 @@ bool IsOptimum(const RunSummary& run, const v1::RoundRecord& optimum,
   const double convexity = Convexity(run);
   if (convexity > 0) return norm * norm / (2 * convexity) <= Allowance(run, record);
   return norm <= OptimumTolerance(run, optimum) * std::max(1.0, GradientScale(run));
+}
+
+constexpr char kScaleCommand[] = "`leeway data import csv --scale standard`";
+
+// What to do about a search that leaves too much open: the setting that would let it
+// go on, and the scale of the data. A small gradient is far from the optimum where some
+// direction is flat beside others, which is most often a matter of the columns' units.
+std::string Remedy(const RunSummary& run, absl::string_view setting, bool tolerance_reached) {
+  const v1::ConstantsResult* constants = FindConstants(run);
+  const double convexity = Convexity(run);
+  const double condition = constants == nullptr || !(convexity > 0)
+                               ? 0
+                               : constants->largest_client_smoothness() / convexity;
+  if (condition > kBadlyConditioned) {
+    return absl::StrFormat(
+        "the condition number kappa = L/mu is %.2g: give all columns of the data a common scale "
+        "(%s), or %s",
+        condition, kScaleCommand, setting);
+  }
+  if (!tolerance_reached) return std::string(setting);
+  return absl::StrCat(setting, ", or bring the data to a scale near 1 (", kScaleCommand, ")");
 }
 
 // Why what was measured at h proves nothing, and the remedy; empty if it does.
@@ -139,23 +128,25 @@ std::string DoubtOf(const RunSummary& run, const v1::RoundRecord& record,
   if (record.fixed_point().loss_standard_error() == 0 && evidence.gap_in_standard_errors != 0) {
     return absl::StrFormat(
         "there is no spread of the loss over clients to weigh the gap of %.3g against (standard "
-        "error 0); if the losses are tiny, scale the data up",
-        evidence.gap);
+        "error 0); if the losses are tiny, bring the data to a scale near 1 (%s)",
+        evidence.gap, kScaleCommand);
   }
   if (!IsOptimum(run, *optimum, record)) {
     const bool reached = optimum->gradient_norm() <= OptimumTolerance(run, *optimum);
     return absl::StrFormat(
         "the search for w* did not come near enough to the optimum (|grad F| = %.2g); %s",
         optimum->gradient_norm(),
-        reached ? "lower optimum.tolerance, or scale the data up" : "raise optimum.max_rounds");
+        Remedy(run, reached ? "lower optimum.tolerance" : "raise optimum.max_rounds", reached));
   }
   if (!evidence.settled) {
     const bool reached = evidence.pseudo_gradient_norm <= FixedPointTolerance(run, record);
     return absl::StrFormat(
         "the search for FedAvg's fixed point did not come to rest (|G| = %.2g); %s",
         evidence.pseudo_gradient_norm,
-        reached ? "lower fixed_point.tolerance or its step_size, or scale the data up"
-                : "raise fixed_point.max_rounds or lower its step_size");
+        Remedy(run,
+               reached ? "lower fixed_point.tolerance or its step_size"
+                       : "raise fixed_point.max_rounds or lower its step_size",
+               reached));
   }
   if (evidence.gap_in_standard_errors < -HarmlessBelow(run.config)) {
     return absl::StrFormat(

@@ -143,6 +143,9 @@ Answer AnswerOf(const RunSummary& run) {
   const absl::StatusOr<Verdict> verdict = Judge(run);
   Answer answer;
   if (verdict.ok()) answer.verdict = absl::StrCat("\nVerdict: ", VerdictText(*verdict));
+  for (const std::string& text : RisingLosses(run)) {
+    absl::StrAppend(&answer.verdict, "\nWarning: ", text, ".\n");
+  }
   for (const v1::RoundRecord& probe : RecordsOf(run, v1::PROBE_ROUND)) {
     answer.probes += ProbeTable(run, probe);
     if (!verdict.ok()) absl::StrAppend(&answer.probes, "\n", Conclusion(probe), "\n");

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "common/status.h"
 #include "records/evidence.h"
+#include "records/network_config.h"
 
 namespace leeway {
 namespace {
@@ -87,6 +88,10 @@ double Theorem2::At(double t) const {
 absl::StatusOr<Theorem2> TheoryOf(const RunSummary& run,
                                   const std::vector<v1::RoundRecord>& rounds) {
   const v1::RoundRecord& first = rounds.front();
+  if (IsNetwork(run.config.model())) {
+    return Missing(absl::StrCat("the theorem is for strongly convex losses, and the model is a ",
+                                "network (", ModelName(run.config.model()), ")"));
+  }
   const v1::ConstantsResult* constants = FindConstants(run);
   if (constants == nullptr) {
     return Missing(

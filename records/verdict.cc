@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "records/network_config.h"
 #include "records/theory.h"
 
 namespace leeway {
@@ -215,6 +216,12 @@ void WarnOfDoubts(const RunSummary& run, Verdict& verdict) {
 }
 
 absl::Status NoFixedPoint(const RunSummary& run) {
+  if (IsNetwork(run.config.model())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        run.directory, " has no verdict: its model is a network (", ModelName(run.config.model()),
+        "), which has no single optimum to compare with; read the drift of its rounds beside the "
+        "bound (`leeway report`), or run the same data with softmax_regression for a verdict"));
+  }
   const auto& phases = run.config.phases();
   const bool asked = std::any_of(phases.begin(), phases.end(),
                                  [](const v1::Phase& phase) { return phase.has_fixed_point(); });
@@ -269,6 +276,42 @@ std::string DivergenceText(const RunSummary& run) {
   }
   if (constants == nullptr || largest * constants->largest_client_smoothness() <= 2) return "";
   return absl::StrCat("; ", StepSizeProblem(largest, 1, *constants));
+}
+
+std::vector<std::string> RisingLosses(const RunSummary& run) {
+  std::vector<std::string> texts;
+  for (int i = 0; i < run.config.phases_size(); ++i) {
+    if (!run.config.phases(i).has_train()) continue;
+    const v1::Train& train = run.config.phases(i).train();
+    const v1::RoundRecord* first = nullptr;
+    const v1::RoundRecord* last = nullptr;
+    for (const v1::RoundRecord& record : run.records) {
+      if (record.kind() != v1::TRAIN_ROUND || static_cast<int>(record.phase()) != i) continue;
+      if (first == nullptr) first = &record;
+      last = &record;
+    }
+    if (first == nullptr || train.start() == v1::Probe::OPTIMUM) continue;
+    // Different clients have different losses: that alone is no rise.
+    const double noise =
+        last->sampled() < run.clients
+            ? 2 * std::hypot(first->loss_standard_error(), last->loss_standard_error())
+            : 0;
+    if (!(last->loss() > first->loss() + noise)) continue;
+    const v1::ConstantsResult* constants = FindConstants(run);
+    const double eta = last->step_size();
+    const bool diverges = constants != nullptr && eta * constants->largest_client_smoothness() > 2;
+    const std::string remedy =
+        diverges                        ? StepSizeProblem(eta, 1, *constants)
+        : IsNetwork(run.config.model()) ? absl::StrFormat("try a step size of %.3g", eta / 10)
+        : train.local().has_step_size()
+            ? "try a smaller one, or auto_step_size: true after a constants phase"
+            : "try fewer local steps";
+    texts.push_back(absl::StrFormat(
+        "training made the loss worse: it was %.6g at first and %.6g before the last of %d rounds "
+        "(phases[%d]), with the step size %.4g; %s",
+        first->loss(), last->loss(), last->round_in_phase(), i, eta, remedy));
+  }
+  return texts;
 }
 
 }  // namespace leeway

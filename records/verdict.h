@@ -32,6 +32,10 @@ absl::StatusOr<Verdict> Judge(const RunSummary& run);
 // remedy, as the end of a sentence. Else, or if L was not measured, empty.
 std::string DivergenceText(const RunSummary& run);
 
+// One sentence for every training phase that ended with a higher loss than it began
+// with, and the remedy. A phase that starts at w* cannot but do so and is left out.
+std::vector<std::string> RisingLosses(const RunSummary& run);
+
 }  // namespace leeway
 
 #endif  // LEEWAY_RECORDS_VERDICT_H_

@@ -4,6 +4,7 @@
 
 #include "common/status.h"
 #include "common/sums.h"
+#include "records/search_bounds.h"
 #include "server/anderson.h"
 #include "server/phase.h"
 
@@ -34,7 +35,9 @@ class FixedPointPhase : public PhaseScript {
     ++rounds_;
     const Vector<double> residual = -MeanOf(plan.task, tally, kDisplacement);
     const double norm = residual.norm() / (plan.task.rule().step_size() * plan.task.rule().steps());
-    if (norm > config_.tolerance() && rounds_ < config_.max_rounds()) {
+    const double distance =
+        (ValuesOf(run.layout, *point_) - ValuesOf(run.layout, *run.optimum)).norm();
+    if (!NearEnough(plan.task.rule(), norm, distance, run) && rounds_ < config_.max_rounds()) {
       search_.Observe(residual);
       point_ = MakeModel(run.layout, search_.point());
       return false;
@@ -44,8 +47,7 @@ class FixedPointPhase : public PhaseScript {
     result.set_step_size(plan.task.rule().step_size());
     result.set_loss_gap(plan.record.loss() - run.optimum_loss.value_or(std::nan("")));
     result.set_loss_standard_error(run.optimum_loss_standard_error);
-    result.set_distance(
-        (ValuesOf(run.layout, *point_) - ValuesOf(run.layout, *run.optimum)).norm());
+    result.set_distance(distance);
     result.set_pseudo_gradient_norm(norm);
     result.set_rounds(rounds_);
     result.set_model_sha256(point_->sha256);
@@ -71,6 +73,16 @@ class FixedPointPhase : public PhaseScript {
   }
 
  private:
+  bool NearEnough(const v1::LocalRule& rule, double norm, double distance,
+                  const RunContext& run) const {
+    if (config_.tolerance() > 0) return norm <= config_.tolerance();
+    if (norm <= kFixedPointTolerance) return true;
+    return run.constants.has_value() &&
+           FixedPointIsNearEnough(
+               OpenLoss(*run.constants, norm, rule.step_size(), rule.steps(), distance), run.config,
+               run.optimum_loss_standard_error);
+  }
+
   v1::FixedPoint config_;
   Anderson search_;
   ModelPtr point_;       // where the map is applied next

@@ -1,6 +1,7 @@
 // Finds w* by L-BFGS on exact federated gradients.
 #include "common/status.h"
 #include "common/sums.h"
+#include "records/search_bounds.h"
 #include "server/lbfgs.h"
 #include "server/phase.h"
 
@@ -30,8 +31,7 @@ class OptimumPhase : public PhaseScript {
       run.optimum_loss = plan.record.loss();
       run.optimum_loss_standard_error = plan.record.loss_standard_error();
     }
-    const bool over =
-        search_.best_norm() <= config_.tolerance() || rounds_done >= config_.max_rounds();
+    const bool over = NearEnough(plan.record, run) || rounds_done >= config_.max_rounds();
     if (over) {
       run.optimum = MakeModel(run.layout, search_.best());
       run.current = run.optimum;
@@ -49,6 +49,21 @@ class OptimumPhase : public PhaseScript {
   }
 
  private:
+  bool NearEnough(const v1::RoundRecord& record, const RunContext& run) const {
+    const double norm = search_.best_norm();
+    if (config_.tolerance() > 0) return norm <= config_.tolerance();
+    return norm <= kOptimumTolerance || OptimumIsNearEnough(norm, ConvexityAlready(run), run.config,
+                                                            record.loss_standard_error());
+  }
+
+  // What is known of the convexity of F before w* is: the Hessian of linear regression is
+  // the same everywhere.
+  static double ConvexityAlready(const RunContext& run) {
+    const v1::Model& model = run.config.model();
+    if (run.constants && model.has_linear_regression()) return ConvexityOf(*run.constants);
+    return ConvexityOf(model);
+  }
+
   v1::Optimum config_;
   Lbfgs search_;
   ModelPtr point_;  // the point that the search asks about

@@ -195,6 +195,47 @@ TEST(ClosedFormsTest, FedAvgRestsWhereTheClosedFormSays) {
   EXPECT_EQ(found, 3);
 }
 
+// Without a tolerance a search ends when what it leaves open is far below what the
+// verdict asks about; with one it goes on.
+TEST(ClosedFormsTest, SearchesWithoutAToleranceEndWhenTheVerdictKnowsEnough) {
+  const auto run = [](const std::string& tolerance) {
+    auto f = std::make_unique<SimulatedFederation>(
+        RandomClients(12, 3), "phases { constants {} } phases { optimum { " + tolerance +
+                                  " } } phases { fixed_point { step_size: 0.05 steps: [5, 40] " +
+                                  tolerance + " } }");
+    f->Run();
+    return f;
+  };
+  const auto rounds = [](const SimulatedFederation& f, v1::RoundKind kind) {
+    return std::count_if(f.records().begin(), f.records().end(),
+                         [kind](const v1::RoundRecord& record) { return record.kind() == kind; });
+  };
+  const auto exact = run("tolerance: 1e-11");
+  const auto enough = run("");
+  EXPECT_LT(rounds(*enough, v1::OPTIMUM_ROUND), rounds(*exact, v1::OPTIMUM_ROUND));
+  EXPECT_LT(rounds(*enough, v1::FIXED_POINT_ROUND), rounds(*exact, v1::FIXED_POINT_ROUND));
+  const auto loss = [&](const Eigen::VectorXd& w) {
+    double total = 0;
+    for (const auto& c : exact->clients()) {
+      total += 0.5 * (w - c->minimiser()).dot(c->hessian() * (w - c->minimiser())) / 12;
+    }
+    return total;
+  };
+  std::vector<v1::FixedPointResult> results[2];
+  for (const auto* f : {exact.get(), enough.get()}) {
+    for (const v1::RoundRecord& record : f->records()) {
+      if (record.has_fixed_point()) results[f == enough.get()].push_back(record.fixed_point());
+    }
+  }
+  ASSERT_EQ(results[0].size(), 2u);
+  ASSERT_EQ(results[1].size(), 2u);
+  const double harmless = 0.25 * results[0][0].loss_standard_error();
+  EXPECT_LE(loss(enough->optimum()) - loss(exact->optimum()), 1e-6 * harmless);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_NEAR(results[1][i].loss_gap(), results[0][i].loss_gap(), 1.1e-3 * harmless);
+  }
+}
+
 TEST(ClosedFormsTest, AutoStepSizeIsTheTheorys) {
   SimulatedFederation f(RandomClients(5, 10),
                         "phases { constants {} }"
@@ -261,7 +302,8 @@ TEST(ClosedFormsTest, AResumedScriptGoesOnWithTheSameBits) {
     }
   }
   SimulatedFederation broken(RandomClients(5, 7), config);
-  v1::RunConfig run = *ParseConfig("model { linear_regression {} } " + config, "test");
+  v1::RunConfig run =
+      *ParseConfig("model { linear_regression { intercept: false } } " + config, "test");
   v1::DataSchema schema;
   schema.add_feature_shape(kDimension);
   do {  // a new process before every round

@@ -49,7 +49,7 @@ class SimulatedFederation {
                       const std::string& config_text)
       : clients_(std::move(clients)) {
     absl::StatusOr<v1::RunConfig> config =
-        ParseConfig("model { linear_regression {} } " + config_text, "test");
+        ParseConfig("model { linear_regression { intercept: false } } " + config_text, "test");
     EXPECT_TRUE(config.ok()) << config.status();
     config_ = *config;
     v1::DataSchema schema;

@@ -57,6 +57,10 @@ class Client:
         has_tests = os.path.exists(os.path.join(folder, "test_x.npy"))
         self.test_x, self.test_y = map(load, ("test_x", "test_y")) if has_tests else (self.x[:0], self.y[:0])
 
+    def add_ones(self):
+        """The intercept is the last parameter: the weight of an input that is always 1."""
+        self.x, self.test_x = (np.c_[x, np.ones(len(x))] for x in (self.x, self.test_x))
+
     def gradient(self, w, l2):
         return self.x.T @ (self.x @ w - self.y) / len(self.y) + l2 * w
 
@@ -182,6 +186,9 @@ def main():
     for order in join(request, wait_for_ready=True):
         if order.HasField("welcome"):
             l2 = order.welcome.model.linear_regression.l2
+            if order.welcome.model.linear_regression.intercept:
+                for client in clients:
+                    client.add_ones()
         if order.finished or order.round == 0:
             continue  # the first and the last
         sha256 = order.model.sha256

@@ -94,6 +94,11 @@ absl::StatusOr<ByteStream> ByteStream::Open(const std::string& path) {
   if (std::filesystem::is_directory(path, ignored)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory, expected a file"));
   }
+  // Opening a FIFO would wait for a writer, and no other file can be read twice.
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": is not a regular file; write what it gives to a file first"));
+  }
   auto state = std::make_unique<State>();
   state->path = path;
   state->file = std::fopen(path.c_str(), "rb");

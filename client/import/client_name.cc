@@ -1,5 +1,6 @@
 #include "client/import/client_name.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
@@ -18,11 +19,12 @@ std::string Escaped(absl::string_view text, bool path) {
   for (size_t i = 0; i < text.size();) {
     const auto byte = static_cast<unsigned char>(text[i]);
     const size_t length = Utf8SequenceLength(text.substr(i));
-    const bool control = byte < 0x20 || byte == 0x7f;
     const bool unsafe = byte == '/' || byte == '\\' || byte == '%' || (i == 0 && byte == '.');
-    if (length == 0 || control || (path && unsafe)) {
-      absl::StrAppendFormat(&out, "%%%02X", static_cast<unsigned>(byte));
-      ++i;
+    if (length == 0 || Utf8IsHidden(text.substr(i)) || (path && unsafe)) {
+      const size_t end = i + std::max<size_t>(1, length);
+      for (; i < end; ++i) {
+        absl::StrAppendFormat(&out, "%%%02X", static_cast<unsigned>(text[i]) & 0xff);
+      }
     } else {
       out.append(text.data() + i, length);
       i += length;

@@ -9,12 +9,13 @@
 
 namespace leeway {
 
-// The name itself when it is safe. Otherwise unsafe bytes ('/', '\\', control
-// characters, '%', a leading '.', bytes that are not UTF-8) become %XX, so that
-// no two names meet; very long names end in a digest instead.
+// The name itself when it is safe. Otherwise unsafe bytes ('/', '\\', '%', a leading
+// '.', bytes that are not UTF-8, hidden characters as in common/utf8.h) become %XX, so
+// that no two names meet; very long names end in a digest instead.
 std::string DirectoryName(absl::string_view client);
 
-// `text` with bytes that are not UTF-8 as %XX: fit for JSON and terminals.
+// `text` with hidden characters and bytes that are not UTF-8 as %XX: fit for JSON and
+// terminals.
 std::string Printable(absl::string_view text);
 
 }  // namespace leeway

@@ -1,13 +1,18 @@
 #include "client/import/command.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
+#include <system_error>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "client/import/child.h"
 #include "client/import/describe.h"
+#include "client/import/federation_writer.h"
 #include "client/import/importers.h"
 #include "client/import/partition.h"
 
@@ -21,7 +26,12 @@ constexpr char kIdxExample[] =
     "$F/train-labels-idx1-ubyte.gz \\\n"
     "    --test-images $F/t10k-images-idx3-ubyte.gz --test-labels $F/t10k-labels-idx1-ubyte.gz \\\n"
     "    --out fashion\n"
-    "  leeway data partition fashion --by iid --clients 100 --out fashion-iid";
+    "  leeway data partition fashion --by iid --clients 100 --out fashion-iid\n"
+    "Example: QMNIST, one client per writer; test images are by other writers:\n"
+    "  leeway data import idx train-images-idx3-ubyte.gz --labels "
+    "qmnist-train-labels-idx2-int.gz \\\n"
+    "    --client-column 2 --test-images t10k-images-idx3-ubyte.gz \\\n"
+    "    --test-labels qmnist-test10k-labels-idx2-int.gz --central-test --out qmnist";
 
 constexpr char kCsvExample[] =
     "Example: UCI heart disease, one client per hospital:\n"
@@ -30,12 +40,21 @@ constexpr char kCsvExample[] =
     "age,sex,cp,trestbps,chol,fbs,restecg,thalach,exang,oldpeak,slope,ca,thal,num \\\n"
     "    --drop-columns slope,ca,thal --one-hot cp,restecg --label num --label-positive-above 0 "
     "\\\n"
-    "    --scale standard --test-fraction 0.2 --out heart";
+    "    --scale standard --test-fraction 0.2 --out heart\n"
+    "Example: the client is the region of a postcode; regions.csv has rows such as 97*,oregon:\n"
+    "  leeway data import csv houses.csv --client-from postcode --map regions.csv --label price "
+    "\\\n"
+    "    --regression --scale standard --out houses";
 
+// What went wrong is the machine's (a full disk, no memory), or lies in what was asked
+// for or in the data.
 int Report(const absl::Status& status) {
   if (status.ok()) return 0;
   std::fprintf(stderr, "leeway: %s\n", std::string(status.message()).c_str());
-  return 1;
+  return absl::IsUnavailable(status) || absl::IsInternal(status) ||
+                 absl::IsResourceExhausted(status)
+             ? 1
+             : 2;
 }
 
 int Report(const absl::StatusOr<Json>& federation, const std::string& out) {
@@ -51,10 +70,42 @@ std::function<void()> Guarded(int* exit_code, std::function<int()> command) {
   return [exit_code, command = std::move(command)] {
     try {
       *exit_code = command();
+    } catch (const std::bad_alloc&) {
+      *exit_code = Report(absl::ResourceExhaustedError(
+          "memory ran out; a file may announce more than it holds. If you trust it, raise "
+          "--max-memory, or use a machine with more memory"));
     } catch (const std::exception& error) {
       *exit_code = Report(absl::InternalError(error.what()));
     }
   };
+}
+
+// Runs a command that writes `out` in a child process.
+int InChild(const ChildLimits& limits, const std::string& out,
+            const std::function<int()>& command) {
+  return RunInChild(
+      limits,
+      [&command] {
+        int exit_code = 1;
+        Guarded(&exit_code, command)();
+        return exit_code;
+      },
+      [&out](pid_t child) {
+        std::error_code ignored;
+        std::filesystem::remove_all(PartialPath(out, child), ignored);
+      });
+}
+
+void AddLimitOptions(CLI::App& command, ChildLimits& limits) {
+  command.add_flag("--untrusted", limits.restricted,
+                   "For files that nobody vouches for: limits memory and time, starts no process "
+                   "and loads no plugin");
+  command.add_option("--max-memory", limits.memory_gib, "With --untrusted: GiB of memory")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command.add_option("--max-minutes", limits.cpu_minutes, "With --untrusted: minutes of computing")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
 }
 
 void AddWriterOptions(CLI::App& command, WriterOptions& options, bool shape) {
@@ -87,8 +138,12 @@ CLI::App* AddCommand(CLI::App& parent, const char* name, const char* help, int* 
                      std::shared_ptr<Options> options,
                      absl::StatusOr<Json> (*run)(const Options&)) {
   CLI::App* command = parent.add_subcommand(name, help);
-  command->callback(
-      Guarded(exit_code, [options, run] { return Report(run(*options), options->writer.out); }));
+  auto limits = std::make_shared<ChildLimits>();
+  AddLimitOptions(*command, *limits);
+  command->callback([exit_code, options, limits, run] {
+    *exit_code = InChild(*limits, options->writer.out,
+                         [&] { return Report(run(*options), options->writer.out); });
+  });
   return command;
 }
 
@@ -127,13 +182,22 @@ void AddTff(CLI::App& parent, int* exit_code) {
 
 void AddIdx(CLI::App& parent, int* exit_code) {
   auto options = std::make_shared<IdxOptions>();
-  CLI::App* command =
-      AddCommand(parent, "idx", "IDX images and labels (MNIST), as one client \"all\"", exit_code,
-                 options, ImportIdx);
+  CLI::App* command = AddCommand(
+      parent, "idx", "IDX images and labels (MNIST): one client \"all\", or by writer (QMNIST)",
+      exit_code, options, ImportIdx);
   command->add_option("IMAGES", options->images, "File of training images")->required();
   command->add_option("--labels", options->labels, "File of training labels")->required();
   command->add_option("--test-images", options->test_images, "File of test images");
   command->add_option("--test-labels", options->test_labels, "File of test labels");
+  command
+      ->add_option("--label-column", options->label_column,
+                   "Of label files with several columns: the class")
+      ->capture_default_str();
+  command->add_option(
+      "--client-column", options->client_column,
+      "Of such files: the client (2, the writer, in QMNIST's; default: one client)");
+  command->add_flag("--central-test", options->central_test,
+                    "All test images in the directory evaluator, none with the clients");
   AddWriterOptions(*command, options->writer, /*shape=*/true);
   command->footer(kIdxExample);
 }
@@ -141,7 +205,17 @@ void AddIdx(CLI::App& parent, int* exit_code) {
 void AddCsvColumns(CLI::App& command, CsvOptions& options) {
   command.add_option("--client-column", options.client_column,
                      "Column that names the client (default: one file per client)");
-  command.add_option("--label", options.label, "Column of the label")->required();
+  command.add_option("--client-from", options.client_from,
+                     "Column of a code that tells the client, by --map or --client-prefix");
+  command.add_option("--map", options.map,
+                     "File of two columns, code and client; 97* stands for all codes that begin "
+                     "so, * for all others");
+  command.add_option("--client-prefix", options.client_prefix,
+                     "The client is the code's first so many characters");
+  command
+      .add_option("--label", options.label,
+                  "Column of the label: whole numbers or words are classes, see --regression")
+      ->required();
   command.add_option("--columns", options.columns, "Names of the columns, when there is no header")
       ->delimiter(',')
       ->allow_extra_args(false);
@@ -154,7 +228,8 @@ void AddCsvColumns(CLI::App& command, CsvOptions& options) {
       ->allow_extra_args(false);
   command
       .add_option("--missing", options.missing,
-                  "Marks of missing values; rows with one are left out")
+                  "Marks of missing values, with commas between them or one per option; rows "
+                  "with one are left out, as are rows with an empty cell")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->capture_default_str();

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/import/byte_stream.h"
+#include "client/import/client_map.h"
 #include "client/import/client_name.h"
 #include "client/import/csv_columns.h"
 #include "client/import/csv_reader.h"
@@ -34,13 +36,14 @@ struct ClientRows {
 // All files of one import, in memory, and what is learned over all of them.
 class CsvTable {
  public:
-  explicit CsvTable(const CsvOptions& options) : options_(options) {}
+  CsvTable(const CsvOptions& options, std::optional<ClientMap> map)
+      : options_(options), map_(std::move(map)) {}
 
   absl::Status ReadFile(const std::string& path) {
     LEEWAY_ASSIGN_OR_RETURN(CsvReader reader, CsvReader::Open(path, options_.delimiter));
     std::string client = std::filesystem::path(std::string(absl::StripSuffix(path, ".gz"))).stem();
     client = std::string(absl::StripPrefix(client, options_.strip_prefix));
-    if (options_.client_column.empty()) {
+    if (options_.client_column.empty() && options_.client_from.empty()) {
       std::string& first = clients_[client].file;
       if (!first.empty()) {
         return absl::AlreadyExistsError(absl::StrCat(path, " and ", first, " both name the client ",
@@ -112,6 +115,17 @@ class CsvTable {
                                options_.missing.end();
   }
 
+  // The client that a cell of the client's column stands for.
+  absl::StatusOr<std::string> ClientOf(const std::string& cell) const {
+    if (!map_.has_value() || Missing(cell)) return cell;
+    const std::optional<std::string> client = map_->Find(cell);
+    if (client.has_value()) return *client;
+    return absl::InvalidArgumentError(
+        absl::StrCat("column ", Printable(options_.client_from), " is \"", Printable(cell),
+                     "\", which is not in ", options_.map,
+                     "; add it there, or a line \"*,NAME\" for all others"));
+  }
+
   absl::Status AddRow(const std::string& path, std::string name,
                       const std::vector<std::string>& cells) {
     if (cells.size() != columns_.size()) {
@@ -121,7 +135,9 @@ class CsvTable {
     }
     bool missing = false;
     for (size_t i = 0; i < cells.size(); ++i) {
-      if (columns_[i].role == Role::kClient) name = cells[i];
+      if (columns_[i].role == Role::kClient) {
+        LEEWAY_ASSIGN_OR_RETURN(name, ClientOf(cells[i]));
+      }
       missing |= columns_[i].role != Role::kDropped && Missing(cells[i]);
     }
     ClientRows& client = clients_[name];
@@ -148,10 +164,11 @@ class CsvTable {
                                 const std::string& cell) const {
     const std::optional<double> value = ParseNumber(cell);
     if (value.has_value() && std::abs(*value) < 3e38) return *value;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "client ", Printable(client), ": column ", columns_[column].name, " is \"", Printable(cell),
-        "\", not a number; use --one-hot for categories, --missing for a mark of "
-        "missing values, or --drop-columns"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("client ", Printable(client), ": column ", Printable(columns_[column].name),
+                     " is \"", Printable(cell),
+                     "\", not a number; use --one-hot for categories, --missing for a mark of "
+                     "missing values, or --drop-columns"));
   }
 
   void Split(const std::string& name, ClientRows* client) const {
@@ -168,7 +185,8 @@ class CsvTable {
     for (std::vector<uint32_t>& rows : client->part) std::sort(rows.begin(), rows.end());
   }
 
-  // Mean and deviation of each number column over all training rows.
+  // Mean and deviation of each number column over all training rows; constant columns
+  // are left alone.
   void Standardize() {
     for (size_t f = 0; f < features_.size(); ++f) {
       if (columns_[features_[f]].role != Role::kFeature) continue;
@@ -183,9 +201,10 @@ class CsvTable {
           squares += change * (value - mean);
         }
       }
-      if (count == 0) continue;
+      // Centred, a constant column would be one of zeros, and its scale is not known.
+      if (!(squares > 0)) continue;
       mean_[features_[f]] = mean;
-      if (squares > 0) deviation_[features_[f]] = std::sqrt(squares / count);
+      deviation_[features_[f]] = std::sqrt(squares / count);
     }
   }
 
@@ -269,7 +288,11 @@ class CsvTable {
     }
     (*description)["one_hot_levels"] = std::move(one_hot);
     (*description)["scaling"] = std::move(scaling);
-    if (!levels_[label_].AllNumbers()) {
+    if (options_.label_positive_above.has_value()) {
+      const std::string limit = absl::StrCat(*options_.label_positive_above);
+      (*description)["label_levels"] = {absl::StrCat(options_.label, " <= ", limit),
+                                        absl::StrCat(options_.label, " > ", limit)};
+    } else if (!levels_[label_].AllNumbers()) {
       (*description)["label_levels"] = levels_[label_].SortedNames();
     }
     uint64_t dropped = 0;
@@ -283,6 +306,7 @@ class CsvTable {
   }
 
   const CsvOptions& options_;
+  const std::optional<ClientMap> map_;
   std::vector<CsvColumn> columns_;
   std::vector<Levels> levels_;    // by column; empty for numbers
   std::vector<size_t> features_;  // columns of numbers and categories
@@ -300,6 +324,11 @@ Json OptionsToJson(const CsvOptions& options) {
   json["label"] = options.label;
   if (options.label_positive_above) json["label_positive_above"] = *options.label_positive_above;
   json["client_column"] = options.client_column;
+  if (!options.client_from.empty()) {
+    json["client_from"] = options.client_from;
+    if (options.map.empty()) json["client_prefix"] = options.client_prefix;
+    if (!options.map.empty()) json["map"] = options.map;
+  }
   json["header"] = options.header;
   json["missing"] = options.missing;
   json["drop_columns"] = options.drop_columns;
@@ -313,6 +342,7 @@ Json OptionsToJson(const CsvOptions& options) {
 }  // namespace
 
 absl::StatusOr<Json> ImportCsv(const CsvOptions& options) {
+  LEEWAY_ASSIGN_OR_RETURN(std::optional<ClientMap> map, ClientsFrom(options));
   if (!(options.test_fraction >= 0 && options.test_fraction < 1)) {
     return absl::InvalidArgumentError("--test-fraction must be in [0, 1)");
   }
@@ -328,7 +358,7 @@ absl::StatusOr<Json> ImportCsv(const CsvOptions& options) {
   }
   if (files.empty())
     return absl::NotFoundError(absl::StrCat(options.sources[0], ": holds no file"));
-  CsvTable table(options);
+  CsvTable table(options, std::move(map));
   Progress progress("reading", "files", files.size());
   for (const std::string& file : files) {
     LEEWAY_RETURN_IF_ERROR(table.ReadFile(file));

@@ -29,15 +29,15 @@ absl::Status Assign(const std::string& wanted, Role role, const char* option,
   }
   if (found == columns->end()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        option, ": there is no column ", wanted, "; the columns are ",
+        option, ": there is no column ", Printable(wanted), "; the columns are ",
         absl::StrJoin(
             *columns, ", ",
             [](std::string* out, const CsvColumn& column) { *out += Printable(column.name); }),
         " (or their numbers from 0)"));
   }
   if (found->role != Role::kFeature) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(option, ": column ", wanted, " is already used for something else"));
+    return absl::InvalidArgumentError(absl::StrCat(option, ": column ", Printable(wanted),
+                                                   " is already used for something else"));
   }
   found->role = role;
   return absl::OkStatus();
@@ -100,6 +100,9 @@ absl::StatusOr<std::vector<CsvColumn>> AssignRoles(const std::vector<std::string
     LEEWAY_RETURN_IF_ERROR(
         Assign(options.client_column, Role::kClient, "--client-column", &columns));
   }
+  if (!options.client_from.empty()) {
+    LEEWAY_RETURN_IF_ERROR(Assign(options.client_from, Role::kClient, "--client-from", &columns));
+  }
   for (const std::string& name : options.drop_columns) {
     LEEWAY_RETURN_IF_ERROR(Assign(name, Role::kDropped, "--drop-columns", &columns));
   }
@@ -113,6 +116,23 @@ absl::StatusOr<std::vector<CsvColumn>> AssignRoles(const std::vector<std::string
         "no column is left as a feature; use fewer --drop-columns, or check --delimiter");
   }
   return columns;
+}
+
+absl::StatusOr<std::optional<ClientMap>> ClientsFrom(const CsvOptions& options) {
+  const int ways = (options.map.empty() ? 0 : 1) + (options.client_prefix > 0 ? 1 : 0);
+  if (options.client_from.empty() ? ways > 0 : ways != 1) {
+    return absl::InvalidArgumentError(
+        "--client-from COLUMN goes with either --map FILE (rows of code and client) or "
+        "--client-prefix N (the first N characters of the code)");
+  }
+  if (options.client_from.empty()) return std::optional<ClientMap>();
+  if (!options.client_column.empty()) {
+    return absl::InvalidArgumentError(
+        "--client-column and --client-from both say who the client is; give one of them");
+  }
+  if (options.map.empty()) return std::optional(ClientMap::OfPrefix(options.client_prefix));
+  LEEWAY_ASSIGN_OR_RETURN(ClientMap map, ClientMap::Read(options.map, options.delimiter));
+  return std::optional<ClientMap>(std::move(map));
 }
 
 }  // namespace leeway

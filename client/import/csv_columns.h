@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/import/client_map.h"
 #include "client/import/importers.h"
 
 namespace leeway {
@@ -49,6 +50,9 @@ struct CsvColumn {
 // that is not there or has another role already.
 absl::StatusOr<std::vector<CsvColumn>> AssignRoles(const std::vector<std::string>& names,
                                                    const CsvOptions& options);
+
+// How rows get their client from a code (--client-from); nullopt if they do not.
+absl::StatusOr<std::optional<ClientMap>> ClientsFrom(const CsvOptions& options);
 
 }  // namespace leeway
 

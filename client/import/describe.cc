@@ -4,22 +4,18 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "client/import/client_name.h"
 #include "common/status.h"
 
 namespace leeway {
 namespace {
 
 constexpr size_t kLabelsPerLine = 6;
-
-// 14708 as "14,708".
-std::string Grouped(uint64_t value) {
-  std::string digits = absl::StrCat(value);
-  for (size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, 1, ',');
-  return digits;
-}
+constexpr size_t kMostNamedLabels = 100;
 
 std::string Text(const Json& json) {
   return json.is_string() ? json.get<std::string>() : json.dump();
@@ -38,8 +34,24 @@ void AppendSizes(const Json& percentiles, const char* part, std::string* table) 
   table->push_back('\n');
 }
 
-void AppendLabels(const Json& histogram, const char* part, std::string* table) {
+// Labels that have names get a line each: a name may be long.
+void AppendNamedLabels(const Json& counts, const Json& names, std::string* table) {
+  for (const auto& [label, count] : counts.items()) {
+    size_t index = names.size();
+    const bool named = absl::SimpleAtoi(label, &index) && index < names.size();
+    absl::StrAppendFormat(table, "%4s: %-8s %s\n", label, Grouped(count.get<uint64_t>()),
+                          named ? Printable(Text(names[index])) : "");
+  }
+}
+
+void AppendLabels(const Json& federation, const char* part, std::string* table) {
+  const Json histogram = federation.value("label_histogram", Json::object());
+  const Json names = federation.value("label_levels", Json::array());
   if (!histogram.contains(part) || histogram[part].empty()) return;
+  if (names.is_array() && !names.empty() && names.size() <= kMostNamedLabels) {
+    absl::StrAppend(table, "labels of ", part, " samples (label: count name)\n");
+    return AppendNamedLabels(histogram[part], names, table);
+  }
   absl::StrAppend(table, "labels of ", part, " samples (label: count)\n");
   size_t column = 0;
   for (const auto& [label, count] : histogram[part].items()) {
@@ -61,12 +73,23 @@ absl::Status CheckTokens(const std::string& root, const std::vector<ClientEntry>
           if (id >= 0 && id < size) continue;
           return absl::OutOfRangeError(absl::StrCat(
               root, "/", client.directory, "/", PartName(part), "_", axis, ".npy: client ",
-              client.name, ": token id ", id, " is unknown: the vocabulary has ", size));
+              Printable(client.name), ": token id ", id, " is unknown: the vocabulary has ", size));
         }
       }
     }
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<ColumnScales> ScalesOf(const std::string& root,
+                                      const std::vector<ClientEntry>& clients) {
+  ColumnScales scales;
+  for (const ClientEntry& client : clients) {
+    LEEWAY_ASSIGN_OR_RETURN(const std::optional<MappedPart> part,
+                            MapPart(root, client, Part::kTrain));
+    if (part.has_value()) scales.Add(RowsOf(part->x));
+  }
+  return scales;
 }
 
 absl::Status CheckLabels(const std::string& root, const FederationSummary& summary,
@@ -115,6 +138,9 @@ absl::StatusOr<Json> DescribeFederation(const std::string& root, bool recount) {
   if (recorded.has_value() && !recount) return *std::move(recorded);
   Json json = recorded.has_value() ? *std::move(recorded) : Json{{"source", root}};
   json.update(found);
+  if (json.contains("notes")) return json;
+  LEEWAY_ASSIGN_OR_RETURN(const ColumnScales scales, ScalesOf(root, clients));
+  json["notes"] = NotesOn(json, scales);
   return json;
 }
 
@@ -155,9 +181,9 @@ std::string SummaryTable(const Json& federation) {
                         "90 %", "max");
   AppendSizes(federation["size_percentiles"], "train", &table);
   AppendSizes(federation["size_percentiles"], "test", &table);
-  const Json histogram = federation.value("label_histogram", Json::object());
-  AppendLabels(histogram, "train", &table);
-  AppendLabels(histogram, "test", &table);
+  AppendLabels(federation, "train", &table);
+  AppendLabels(federation, "test", &table);
+  for (const Json& note : federation.value("notes", Json::array())) line("note", Text(note));
   return table;
 }
 

@@ -15,6 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Labels with more values than this, and fewer samples for each than that, are most
+// often amounts, years or numbers of something.
+constexpr uint64_t kManyClasses = 100;
+constexpr uint64_t kFewSamplesPerClass = 10;
+
 // Nearest rank: the smallest size that `percent` of the clients do not exceed.
 uint64_t Percentile(const std::vector<uint64_t>& sorted, uint64_t percent) {
   const size_t rank = (sorted.size() * percent + 99) / 100;
@@ -197,6 +202,36 @@ Json SummaryToJson(const FederationSummary& summary) {
   }
   json["client_list"] = std::move(list);
   return json;
+}
+
+std::string Grouped(uint64_t value) {
+  std::string digits = absl::StrCat(value);
+  for (size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, 1, ',');
+  return digits;
+}
+
+std::vector<std::string> FeatureNames(const Json& description) {
+  std::vector<std::string> names;
+  const auto features = description.find("features");
+  if (features == description.end() || !features->is_array()) return names;
+  for (const Json& name : *features) {
+    names.push_back(name.is_string() ? name.get<std::string>() : name.dump());
+  }
+  return names;
+}
+
+std::vector<std::string> NotesOn(const Json& description, const ColumnScales& scales) {
+  std::vector<std::string> notes;
+  const std::string advice = scales.Advice(FeatureNames(description));
+  if (!advice.empty()) notes.push_back(advice);
+  const uint64_t classes = description.value("classes", uint64_t{0});
+  const uint64_t samples = description.value("samples", Json::object()).value("train", uint64_t{0});
+  if (classes > kManyClasses && classes > samples / kFewSamplesPerClass) {
+    notes.push_back(absl::StrCat(
+        Grouped(classes), " classes for ", Grouped(samples),
+        " training samples: did you mean --regression (targets that are real numbers)?"));
+  }
+  return notes;
 }
 
 }  // namespace leeway

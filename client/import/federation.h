@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "client/import/column_scales.h"
 #include "client/import/rows.h"
 #include "common/npy.h"
 #include "nlohmann/json.hpp"
@@ -69,6 +70,16 @@ absl::StatusOr<FederationSummary> Summarize(const std::string& root,
 
 // The summary as it appears in federation.json.
 Json SummaryToJson(const FederationSummary& summary);
+
+// Names of the columns of x, if the description has them.
+std::vector<std::string> FeatureNames(const Json& description);
+
+// What the user should know about the data before training on them, one sentence
+// each: columns without a common scale, classes that look like numbers.
+std::vector<std::string> NotesOn(const Json& description, const ColumnScales& scales);
+
+// 14708 as "14,708".
+std::string Grouped(uint64_t value);
 
 // The integer values of a whole array, as rows over its mapped bytes.
 Rows RowsOf(const NpyArray& array);

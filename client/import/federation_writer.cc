@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/import/client_name.h"
+#include "common/failpoint.h"
 #include "common/status.h"
 
 namespace leeway {
@@ -158,8 +159,12 @@ std::string Normal(const std::string& out) {
 
 }  // namespace
 
+std::string PartialPath(const std::string& out, int process) {
+  return absl::StrCat(Normal(out), ".partial-", process);
+}
+
 FederationWriter::FederationWriter(const WriterOptions& options)
-    : options_(options), partial_(absl::StrCat(Normal(options.out), ".partial-", getpid())) {}
+    : options_(options), partial_(PartialPath(options.out, getpid())) {}
 
 FederationWriter::~FederationWriter() {
   std::error_code ignored;
@@ -255,6 +260,8 @@ absl::Status FederationWriter::Append(absl::string_view client, Part part, const
   LEEWAY_RETURN_IF_ERROR(AppendRows(FilePath(directory, part, 'x'), x, samples == 0));
   LEEWAY_RETURN_IF_ERROR(AppendRows(FilePath(directory, part, 'y'), y, samples == 0));
   samples += x.count;
+  if (part == Part::kTrain) scales_.Add(x);
+  Failpoint("import.appended");
   return absl::OkStatus();
 }
 
@@ -321,6 +328,8 @@ absl::StatusOr<Json> FederationWriter::WriteDescription(Json description) {
   json.update(description);
   json.update(SummaryToJson(summary));
   if (options_.classes > 0 && json.contains("classes")) json["classes"] = options_.classes;
+  if (!json.contains("notes")) json["notes"] = Json::array();
+  for (const std::string& note : NotesOn(json, scales_)) json["notes"].push_back(note);
   LEEWAY_RETURN_IF_ERROR(
       WriteFile("federation.json", json.dump(1, ' ', false, Json::error_handler_t::replace)));
   return json;

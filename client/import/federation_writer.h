@@ -29,6 +29,9 @@ struct WriterOptions {
   std::vector<uint64_t> shape;  // of one row of x; empty: as in the source
 };
 
+// Where a process with this id writes before `out` is complete.
+std::string PartialPath(const std::string& out, int process);
+
 // Directory of a federation's central test set.
 inline constexpr char kEvaluator[] = "evaluator";
 
@@ -79,6 +82,7 @@ class FederationWriter {
   const std::string partial_;
   bool finished_ = false;
   uint64_t vocabulary_ = 0;
+  ColumnScales scales_;  // of the training parts
   std::optional<RowType> x_type_;
   std::optional<RowType> y_type_;
   std::string first_client_;

@@ -75,6 +75,55 @@ absl::Status CheckFilters(hid_t data) {
   return absl::OkStatus();
 }
 
+constexpr char kOwnData[] =
+    "; a file of data must hold its data itself (h5repack, or copy it with h5py)";
+
+// Data that are stored in other files: whoever made this file would choose which files
+// of this machine are read.
+absl::Status CheckStorage(hid_t data) {
+  const Hdf5Handle list(H5Dget_create_plist(data), H5Pclose);
+  if (!list.ok()) return absl::InternalError("HDF5 cannot tell how it is stored");
+  if (H5Pget_external_count(list.get()) != 0) {
+    char name[256] = "";
+    H5Pget_external(list.get(), 0, sizeof name - 1, name, nullptr, nullptr);
+    return absl::PermissionDeniedError(
+        absl::StrCat("is stored outside of the file, in ", Printable(name), kOwnData));
+  }
+  if (H5Pget_layout(list.get()) == H5D_VIRTUAL) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("is a virtual data set made of other files", kOwnData));
+  }
+  return absl::OkStatus();
+}
+
+// A link into another file is refused like external storage. A soft link within the
+// file may lead to one, so that HDF5 is also told to follow none (OpenObject).
+absl::Status CheckLink(hid_t group, const std::string& name) {
+  H5L_info_t info;
+  if (H5Lget_info(group, name.c_str(), &info, H5P_DEFAULT) < 0) {
+    H5Eclear2(H5E_DEFAULT);
+    return absl::OkStatus();  // opening it says what is wrong
+  }
+  if (info.type == H5L_TYPE_HARD || info.type == H5L_TYPE_SOFT) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("is a link to another file", kOwnData));
+}
+
+// Opens what a link leads to, without ever following one into another file; -1 if it
+// is not of this type.
+Hdf5Handle OpenObject(hid_t group, const std::string& name, H5I_type_t type) {
+  const Hdf5Handle links(H5Pcreate(H5P_LINK_ACCESS), H5Pclose);
+  const auto refuse = [](const char*, const char*, const char*, const char*, unsigned*, hid_t,
+                         void*) -> herr_t { return -1; };
+  if (!links.ok() || H5Pset_elink_cb(links.get(), refuse, nullptr) < 0) return {};
+  Hdf5Handle object(H5Oopen(group, name.c_str(), links.get()), H5Oclose);
+  if (!object.ok() || H5Iget_type(object.get()) != type) return {};
+  return object;
+}
+
+Hdf5Handle OpenGroup(hid_t parent, const std::string& name) {
+  return OpenObject(parent, name, H5I_GROUP);
+}
+
 }  // namespace
 
 absl::StatusOr<Hdf5File> Hdf5File::Open(const std::string& path) {
@@ -82,11 +131,16 @@ absl::StatusOr<Hdf5File> Hdf5File::Open(const std::string& path) {
   if (!std::filesystem::exists(path)) {
     return absl::NotFoundError(absl::StrCat(path, ": no such file"));
   }
+  if (!std::filesystem::is_regular_file(path)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is not a regular file"));
+  }
   Hdf5File file;
   file.path_ = path;
   file.file_ = Hdf5Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
   if (!file.file_.ok()) return Corrupt(path);
-  file.examples_ = Hdf5Handle(H5Gopen2(file.file_.get(), "examples", H5P_DEFAULT), H5Gclose);
+  LEEWAY_RETURN_IF_ERROR(
+      Annotate(CheckLink(file.file_.get(), "examples"), absl::StrCat(path, ": /examples")));
+  file.examples_ = OpenGroup(file.file_.get(), "examples");
   if (!file.examples_.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": has no group /examples; expected TFF's /examples/<client>/<feature>"));
@@ -100,7 +154,9 @@ absl::StatusOr<std::vector<std::string>> Hdf5File::Clients() const {
 
 absl::StatusOr<Hdf5Handle> Hdf5File::OpenClient(const std::string& client) const {
   // "./": a name that starts with '/' would mean the root.
-  Hdf5Handle group(H5Gopen2(examples_.get(), ("./" + client).c_str(), H5P_DEFAULT), H5Gclose);
+  LEEWAY_RETURN_IF_ERROR(Annotate(CheckLink(examples_.get(), "./" + client),
+                                  absl::StrCat(path_, ": client ", Printable(client))));
+  Hdf5Handle group = OpenGroup(examples_.get(), "./" + client);
   if (group.ok()) return group;
   return absl::InvalidArgumentError(absl::StrCat(path_, ": client ", Printable(client),
                                                  ": cannot be opened as a group (", LastError(),
@@ -116,7 +172,10 @@ absl::StatusOr<std::string> Hdf5File::FindFeature(const std::string& client,
   }
   return absl::NotFoundError(absl::StrCat(
       path_, ": client ", Printable(client), ": has none of ", absl::StrJoin(names, ", "),
-      "; it has ", absl::StrJoin(found, ", "), ": choose with --feature and --label"));
+      "; it has ",
+      absl::StrJoin(found, ", ",
+                    [](std::string* out, const std::string& name) { *out += Printable(name); }),
+      ": choose with --feature and --label"));
 }
 
 absl::StatusOr<Hdf5File::Feature> Hdf5File::OpenFeature(const std::string& client,
@@ -128,8 +187,10 @@ absl::StatusOr<Hdf5File::Feature> Hdf5File::OpenFeature(const std::string& clien
         absl::StrCat(where, ": is not there, though the first client has it"));
   }
   Feature opened;
-  opened.data = Hdf5Handle(H5Dopen2(group.get(), feature.c_str(), H5P_DEFAULT), H5Dclose);
+  LEEWAY_RETURN_IF_ERROR(Annotate(CheckLink(group.get(), feature), where));
+  opened.data = OpenObject(group.get(), feature, H5I_DATASET);
   if (!opened.data.ok()) return Corrupt(where);
+  LEEWAY_RETURN_IF_ERROR(Annotate(CheckStorage(opened.data.get()), where));
   opened.type = Hdf5Handle(H5Dget_type(opened.data.get()), H5Tclose);
   const Hdf5Handle space(H5Dget_space(opened.data.get()), H5Sclose);
   if (!opened.type.ok() || !space.ok()) return Corrupt(where);

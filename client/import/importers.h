@@ -38,14 +38,17 @@ struct TffOptions {
 };
 absl::StatusOr<Json> ImportTff(const TffOptions& options);
 
-// IDX images and labels (MNIST and its kin), as the one client "all". Pixels
-// become float32 in [0, 1].
+// IDX images and labels (MNIST and its kin), as the one client "all", or one client per
+// value of a column of the label file (QMNIST's writers). Pixels become float32 in [0, 1].
 struct IdxOptions {
   WriterOptions writer;
   std::string images;
   std::string labels;
   std::string test_images;
   std::string test_labels;
+  uint32_t label_column = 0;              // of a label file of two dimensions: the class
+  std::optional<uint32_t> client_column;  // and the client; none: all are one client
+  bool central_test = false;              // test images are the evaluator's
 };
 absl::StatusOr<Json> ImportIdx(const IdxOptions& options);
 
@@ -56,6 +59,9 @@ struct CsvOptions {
   std::vector<std::string> sources;  // files or directories of files
   std::string strip_prefix;          // taken off the file names to get client names
   std::string client_column;         // empty: the file is the client
+  std::string client_from;           // column of a code that the client is derived from ...
+  std::string map;                   // ... by this file (see client_map.h),
+  uint32_t client_prefix = 0;        // ... or as its first so many characters
   char delimiter = ',';
   bool header = true;
   std::vector<std::string> columns;  // names, when there is no header

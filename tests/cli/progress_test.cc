@@ -98,6 +98,38 @@ TEST_F(ProgressViewTest, AnUnconvergedOptimumIsNotCalledFound) {
   EXPECT_THAT(Shown(), HasSubstr("above the tolerance"));
 }
 
+TEST_F(ProgressViewTest, FixedPointsShowWhichOneABarAndTheTimeLeft) {
+  v1::FixedPoint& phase = *config_.add_phases()->mutable_fixed_point();
+  for (const uint32_t steps : {10u, 20u}) phase.add_steps(steps);
+  ProgressView view(config_, out_, {.terminal = true});
+  for (uint64_t i = 1; i <= 6; ++i) {
+    v1::Observation news = Round(2, i, i);
+    v1::RoundRecord& record = *news.mutable_rounds(0);
+    record.set_kind(v1::FIXED_POINT_ROUND);
+    record.set_seconds(0.9);
+    if (i == 4) record.mutable_fixed_point()->set_rounds(4);
+    view.Update(news, At(double(i)));
+  }
+  // 4 rounds of 10 steps and 2 of 20 took 5.4 s; as many again as the first has taken makes
+  // 2 more of 20.
+  EXPECT_THAT(Shown(), HasSubstr("fixed point H = 10, 1 of 2  ["));
+  EXPECT_THAT(Shown(),
+              HasSubstr("fixed point H = 20, 2 of 2  [######....]  about 3 s left  round 6"));
+}
+
+TEST_F(ProgressViewTest, AnOptimumNearEnoughForTheVerdictIsFound) {
+  config_.mutable_phases(0)->mutable_optimum()->set_tolerance(0);
+  config_.mutable_phases(0)->mutable_optimum()->set_max_rounds(500);
+  ProgressView view(config_, out_, {});
+  v1::Observation news = Round(0, 73, 73);
+  news.mutable_rounds(0)->set_gradient_norm(1e-6);
+  view.Update(news, At(1));
+  v1::Observation done;
+  done.mutable_progress()->set_state(v1::DONE);
+  view.Update(done, At(2));
+  EXPECT_THAT(Shown(), HasSubstr("optimum found in 73 rounds, |grad F| = 1e-06\n"));
+}
+
 TEST_F(ProgressViewTest, TroubleIsShownButNotEndlessly) {
   ProgressView view(config_, out_, {});
   v1::Observation events;

@@ -81,7 +81,7 @@ class ConnectionTest : public ::testing::Test {
     v1::DataSchema schema;
     schema.add_feature_shape(2);
     v1::Model& model = *order_.mutable_welcome()->mutable_model();
-    model.mutable_linear_regression();
+    model.mutable_linear_regression()->set_intercept(false);
     const auto layout = LayoutOf(model, schema);
     ASSERT_TRUE(layout.ok()) << layout.status();
     file_ = EncodeModel(layout->tensors, InitialModel(*layout, 1));

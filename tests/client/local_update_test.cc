@@ -18,8 +18,10 @@
 namespace leeway {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing_data::LinearModel;
 using testing_data::Make;
 using testing_data::RandomMatrix;
@@ -412,12 +414,37 @@ TEST(LocalUpdateTest, DivergenceNamesTheStepAndTheRemedy) {
   const auto report = RunTask<double>(
       objective, Task("step_size: 1e160 steps: 9", {"loss", "displacement"}), w, Stream());
   EXPECT_EQ(report.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(report.status().message(), HasSubstr("after local step 2 "));
+  EXPECT_THAT(report.status().message(), HasSubstr("after local step 2"));
   EXPECT_THAT(report.status().message(), HasSubstr("lower step_size"));
   const Vector<double> nan = Vector<double>::Constant(2, std::nan(""));
   const v1::Task tests = Task("", {"test_examples"});
   EXPECT_THAT(RunTask<double>(objective, tests, nan, Stream()).status().message(),
               HasSubstr("model to start from is not finite"));
+}
+
+// A displacement that is finite, but too large to be reported: the step size is to blame
+// if local steps diverge, and else it is left to whoever takes the report.
+TEST(LocalUpdateTest, AStepSizeThatIsTooLargeIsNamedWithTheLargestSafeOne) {
+  Matrix<double> x(4, 1);
+  x << 2, 2, 2, 2;  // L = 4
+  auto objective = Make(LinearModel(), Regression(x, Vector<double>::Constant(4, 8)));
+  const Vector<double> w = Vector<double>::Zero(1);
+  const auto answer = [&](const std::string& rule, double largest, double max_norm) {
+    v1::Task task = Task(rule, {"loss", "displacement"});
+    for (v1::Sum& sum : *task.mutable_sums()) {
+      if (sum.name() == kDisplacement) sum.set_largest(largest);
+    }
+    task.set_max_norm(max_norm);
+    return RunTask<double>(*objective, task, w, Stream()).status();
+  };
+  const absl::Status refused = answer("step_size: 100 steps: 3", 256, 0);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("the step size 100 is too large: above 2/L = 0.5"),
+                                       HasSubstr("the largest that is safe is 1/L = 0.25"),
+                                       HasSubstr("auto_step_size"), Not(HasSubstr("data"))));
+  EXPECT_TRUE(answer("step_size: 0.25 steps: 3", 1, 0).ok());   // too far, but not diverging
+  EXPECT_TRUE(answer("step_size: 100 steps: 3", 256, 1).ok());  // a norm limit comes after
+  EXPECT_TRUE(answer("step_size: 100 steps: 1", 4096, 0).ok());
 }
 
 }  // namespace

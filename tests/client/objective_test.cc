@@ -77,6 +77,32 @@ TEST(LinearRegressionTest, MatchesTheFormula) {
   EXPECT_EQ(objective->examples(), 25u);
 }
 
+// An intercept is the weight of one more column, of ones: in loss, gradient, batches,
+// curvature and test loss, with and without the Gram matrix.
+TEST(LinearRegressionTest, AnInterceptIsTheWeightOfAColumnOfOnes) {
+  const std::vector<uint32_t> rows = {3, 0, 11};
+  for (const Index n : {12, 40}) {
+    const Matrix<double> x = RandomMatrix(n, 30, 1);
+    Matrix<double> with_ones(n, 31);
+    with_ones << x, Vector<double>::Ones(n);
+    const Vector<double> y = RandomVector(n, 2).array() + 7;
+    Dataset plain = Regression(x, y), wide = Regression(with_ones, y);
+    plain.test = plain.train;
+    wide.test = wide.train;
+    auto expected = Make(LinearModel(0.3), wide);
+    auto objective = Make(LinearModel(0.3, /*intercept=*/true), plain);
+    const Vector<double> w = RandomVector(31, 3);
+    Vector<double> a(31), b(31);
+    for (const absl::Span<const uint32_t> some : {absl::Span<const uint32_t>(), {rows}}) {
+      EXPECT_EQ(objective->Evaluate(w, some, a), expected->Evaluate(w, some, b));
+      EXPECT_EQ(a, b);
+      ExpectGradientMatches(*objective, w, some);
+    }
+    EXPECT_EQ(objective->Test(w).loss_sum, expected->Test(w).loss_sum);
+    EXPECT_EQ(Hessian(*objective, w), Hessian(*expected, w));
+  }
+}
+
 TEST(LinearRegressionTest, FullGradientIsThatOfEvaluateToTheLastBit) {
   for (Index n : {12, 40}) {
     auto objective = Make(LinearModel(0.1), Regression(RandomMatrix(n, 30, 1), RandomVector(n, 2)));

@@ -41,7 +41,7 @@ class ProcessWorkerTest : public ::testing::Test {
     std::filesystem::create_directories(folder_);
     options_.start = absl::Seconds(60);
     options_.deadline = absl::Seconds(60);
-    welcome_.mutable_model()->mutable_linear_regression();
+    welcome_.mutable_model()->mutable_linear_regression()->set_intercept(false);
     welcome_.set_seed(7);
     order_.set_run_id("run");
     order_.set_round(4);

@@ -67,8 +67,9 @@ inline Dataset Regression(const Matrix<double>& x, const Vector<double>& y) {
   return data;
 }
 
-inline v1::Model LinearModel(double l2 = 0) {
+inline v1::Model LinearModel(double l2 = 0, bool intercept = false) {
   v1::Model model;
+  model.mutable_linear_regression()->set_intercept(intercept);
   model.mutable_linear_regression()->set_l2(l2);
   return model;
 }

@@ -22,13 +22,27 @@ absl::StatusOr<ModelLayout> Layout(const std::string& model, const std::string& 
 }
 
 TEST(ModelLayoutTest, LinearRegressionIsOneVector) {
-  const auto layout = Layout("linear_regression {}", "feature_shape: [ 5, 6 ]");
+  const auto layout = Layout("linear_regression { intercept: false }", "feature_shape: [ 5, 6 ]");
   ASSERT_TRUE(layout.ok()) << layout.status();
   ASSERT_EQ(layout->tensors.size(), 1u);
   EXPECT_EQ(layout->tensors[0].name, "weight");
   EXPECT_THAT(layout->tensors[0].shape, ElementsAre(30));
   EXPECT_TRUE(layout->float64);
   EXPECT_TRUE(Layout("linear_regression {}", "feature_shape: 5 labels: true").ok());
+}
+
+// The names and shapes of torch.nn.Linear(30, 1).
+TEST(ModelLayoutTest, LinearRegressionHasAnInterceptUnlessItIsSwitchedOff) {
+  for (const std::string model :
+       {"linear_regression {}", "linear_regression { intercept: true }"}) {
+    const auto layout = Layout(model, "feature_shape: [ 5, 6 ]");
+    ASSERT_TRUE(layout.ok()) << layout.status();
+    ASSERT_EQ(layout->tensors.size(), 2u);
+    EXPECT_EQ(layout->tensors[0].name, "weight");
+    EXPECT_THAT(layout->tensors[0].shape, ElementsAre(1, 30));
+    EXPECT_EQ(layout->tensors[1].name, "bias");
+    EXPECT_THAT(layout->tensors[1].shape, ElementsAre(1));
+  }
 }
 
 TEST(ModelLayoutTest, SoftmaxRegressionIsWeightThenBias) {

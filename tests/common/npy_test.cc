@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -213,6 +214,13 @@ TEST(NpyTest, NoTruncationOrFlippedByteIsFatal) {
       }
     }
   }
+}
+
+TEST(NpyTest, AFifoIsRefusedAtOnce) {
+  const std::string path = TempPath("fifo.npy");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT(std::string(NpyArray::Map(path).status().message()),
+              HasSubstr("fifo.npy: not a regular file"));
 }
 
 TEST(NpyTest, MissingFileAndDirectoryAreNamed) {

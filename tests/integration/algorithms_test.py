@@ -14,7 +14,7 @@ RATE = 0.3
 
 CONFIG = f"""
 seed: 5
-model {{{{ linear_regression {{{{}}}} }}}}
+model {{{{ linear_regression {{{{ intercept: false }}}} }}}}
 phases {{{{ train {{{{ rounds: {ROUNDS} local {{{{ step_size: {ETA} steps: {STEPS} {{local}} }}}}
                   server {{{{ rate: {RATE} {{server}} }}}} }}}} }}}}
 """

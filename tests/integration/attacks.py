@@ -22,7 +22,7 @@ import time
 
 CONFIG = """
 seed: 7
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 durability: RELAXED
 cohort { deadline_seconds: 600 }
 phases { train { rounds: ROUNDS drift_off: true local { step_size: 0.001 steps: 5 } } }

@@ -15,7 +15,7 @@ SIZES = dict(clients=20, samples=40, dimension=6)
 
 CONFIG = """
 seed: 2
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 MORE
 phases { train { rounds: ROUNDS local { step_size: ETA LOCAL } drift_off: true } }
 """

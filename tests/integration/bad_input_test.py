@@ -11,7 +11,7 @@ from leeway_case import TIMEOUT, LeewayCase
 
 GOOD = """
 seed: 1
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 phases { train { rounds: 5 local { step_size: 0.01 steps: 2 } } }
 """
 

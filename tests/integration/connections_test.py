@@ -11,7 +11,7 @@ from leeway_case import TIMEOUT, LeewayCase
 
 CONFIG = """
 seed: 5
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 durability: RELAXED
 cohort { deadline_seconds: 120 }
 phases { train { rounds: 200 local { step_size: 0.01 steps: 2 } } }

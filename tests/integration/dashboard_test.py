@@ -16,7 +16,7 @@ from leeway_case import TIMEOUT, LeewayCase
 CONFIG = """
 name: "watched"
 seed: 3
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 cohort { minimum_reports: 1 deadline_seconds: 120 }
 phases { constants {} }
 phases { optimum {} }

@@ -10,7 +10,7 @@ from leeway_case import TIMEOUT, LeewayCase
 
 CONFIG = """
 seed: 17
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 phases { train { rounds: 60 local { step_size: 0.01 steps: 2 } } }
 """
 

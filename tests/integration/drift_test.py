@@ -11,7 +11,7 @@ from drawn_charts import assert_charts_are_drawn
 from leeway_case import LeewayCase
 from oracle_test import load
 
-START = "seed: 1 model { linear_regression {} } durability: RELAXED "
+START = "seed: 1 model { linear_regression { intercept: false } } durability: RELAXED "
 MEASURE = START + "phases { constants {} } phases { optimum { tolerance: 1e-12 } } "
 STEPS = [2, 10, 50]
 

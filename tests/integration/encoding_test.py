@@ -11,7 +11,7 @@ from leeway_case import LeewayCase
 CONFIG = """
 seed: 3
 encoding: ENCODING
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 phases { optimum {} }
 phases { train { START rounds: 60 local { step_size: 0.01 steps: 5 } } }
 """

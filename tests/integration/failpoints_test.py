@@ -9,7 +9,7 @@ from leeway_case import TIMEOUT, LeewayCase
 
 CONFIG = """
 seed: 21
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 cohort { size: 3 }
 phases { optimum {} }
 phases { train { rounds: 8 local { step_size: 0.01 steps: 3 } server { momentum: 0.5 } } }

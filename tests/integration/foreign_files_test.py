@@ -32,7 +32,7 @@ class ForeignFilesTest(LeewayCase):
 
     def refused(self, words, kind, *arguments):
         code, text = self.bring(kind, *arguments, check=False)
-        self.assertEqual(code, 1, text)
+        self.assertEqual(code, 2, text)
         for word in words:
             self.assertIn(word, text)
         self.assertTrue(text.isprintable() or text.rstrip("\n").isprintable(), repr(text))
@@ -130,6 +130,52 @@ class ForeignFilesTest(LeewayCase):
             self.write(name + ".csv", text)
             self.refused([name + ".csv", *words], "csv", path, *choice)
 
+    def test_csv_whose_client_is_derived_from_a_code(self):
+        self.write("houses.csv", "code,x,price\n97201,1,0\n97301,2,1\n10001,3,0\n99501,4,1\n")
+        source = [self.path("houses.csv"), "--label", "price", "--client-from", "code"]
+        self.bring("csv", *source, "--client-prefix", 2)
+        self.assertEqual(sorted(os.listdir(self.out)), ["10", "97", "99", "federation.json"])
+        np.testing.assert_array_equal(self.array("97", "train_x"), [[1], [2]])
+        self.write("regions.csv", "code,region\n97*,oregon\n97301,salem\n10001,new york\n*,other\n")
+        self.bring("csv", *source, "--map", self.path("regions.csv"))
+        self.assertEqual(sorted(os.listdir(self.out)),
+                         ["federation.json", "new york", "oregon", "other", "salem"])
+        self.write("some.csv", "97*,oregon\n")
+        self.refused(["houses.csv:4", '"10001", which is not in', "some.csv", '"*,NAME"'], "csv",
+                     *source, "--map", self.path("some.csv"))
+        self.write("twice.csv", "97*,oregon\n97*,washington\n")
+        self.refused(["twice.csv:2", "washington here and for oregon"], "csv", *source, "--map",
+                     self.path("twice.csv"))
+        self.write("wide.csv", "97,a,b\n")
+        self.refused(["wide.csv:1", "expected two"], "csv", *source, "--map", self.path("wide.csv"))
+        self.refused(["--map FILE", "--client-prefix"], "csv", *source)
+        self.refused(["give one of them"], "csv", *source, "--client-prefix", 2, "--client-column",
+                     "x")
+
+    def test_csv_with_several_marks_of_missing_values(self):
+        self.write("gaps.csv", "x,y\n1,0\nNA,0\n?,1\n-999,1\n,1\n5,1\n")
+        for marks in (["--missing", "?,NA,-999"],
+                      ["--missing", "?", "--missing", "NA", "--missing", "-999"],
+                      ["--missing=?", "--missing=NA,-999"]):
+            self.bring("csv", self.path("gaps.csv"), "--label", "y", *marks)
+            np.testing.assert_array_equal(self.array("gaps", "train_x"), [[1], [5]])
+            self.assertEqual(self.summary()["skipped"]["rows_with_missing_values"], 4)
+
+    def test_csv_labels_are_shown_by_name_and_numbers_are_not_taken_for_classes(self):
+        self.write("words.csv", "x,y\n1,yes\n2,no\n3,yes\n")
+        _, text = self.bring("csv", self.path("words.csv"), "--label", "y")
+        self.assertRegex(text, r"0: 1 +no\n +1: 2 +yes\n")
+        self.write("above.csv", "x,num\n1,0\n2,3\n")
+        _, text = self.bring("csv", self.path("above.csv"), "--label", "num",
+                             "--label-positive-above", 0)
+        self.assertRegex(text, r"0: 1 +num <= 0\n +1: 1 +num > 0\n")
+        rows = "".join(f"{i % 3},{50000 + 17 * i}\n" for i in range(300))
+        self.write("prices.csv", "x,price\n" + rows)
+        _, text = self.bring("csv", self.path("prices.csv"), "--label", "price")
+        self.assertIn("55,084 classes for 300 training samples: did you mean --regression", text)
+        _, text = self.bring("csv", self.path("prices.csv"), "--label", "price", "--regression")
+        self.assertNotIn("did you mean", text)
+
     # ---- TFF HDF5
 
     def hdf5(self, name, clients, libver=None, **options):
@@ -220,6 +266,74 @@ class ForeignFilesTest(LeewayCase):
         self.refused(["lzf", "client a: pixels: is compressed with the HDF5 filter 32000"], "tff",
                      self.hdf5("lzf", {"a": good}, compression="lzf"))
 
+    def test_hdf5_that_would_read_other_files(self):
+        """Whoever makes such a file would choose which files of this machine end up in the data."""
+        secret = self.write("secret", "0123456789abcdef" * 2)
+        y = [0, 1]
+
+        def external(f):
+            f.create_dataset("examples/a/pixels", (2, 4), "f4", external=[(secret, 0, 32)])
+
+        def virtual(f):
+            layout = h5py.VirtualLayout((2, 4), "f4")
+            layout[:] = h5py.VirtualSource(other, "examples/a/pixels", (2, 4))
+            f.create_virtual_dataset("examples/a/pixels", layout)
+
+        def linked(f):
+            f["examples/a/pixels"] = h5py.ExternalLink(other, "/examples/a/pixels")
+
+        def client(f):
+            f["examples/a"] = h5py.ExternalLink(other, "/examples/a")
+
+        def examples(f):
+            f["examples"] = h5py.ExternalLink(other, "/examples")
+
+        def detour(f):
+            f["elsewhere"] = h5py.ExternalLink(other, "/examples/a/pixels")
+            f["examples/a/pixels"] = h5py.SoftLink("/elsewhere")
+
+        other = self.hdf5("other", {"a": {"pixels": np.ones((2, 4), np.float32), "label": y}})
+        self.bring("tff", other)
+        for write, word in [(external, "stored outside of the file"), (virtual, "virtual data set"),
+                            (linked, "link to another file"), (client, "link to another file"),
+                            (examples, "link to another file"), (detour, "client a: pixels")]:
+            with h5py.File(self.path(write.__name__), "w") as f:
+                write(f)
+                if write not in (client, examples):
+                    f["examples/a/label"] = y
+            self.refused([write.__name__, word], "tff", self.path(write.__name__))
+
+    def test_names_that_hide_something(self):
+        names = {"right\u202eto left": "right%E2%80%AEto left", "zero\u200bwidth": "zero%E2%80%8Bwidth",
+                 "\u0085line": "%C2%85line", "\x1b[31mred": "%1B[31mred", "caf\u00e9": "caf\u00e9"}
+        rows = "".join(f"{name},1,0\n" for name in names)
+        with open(self.path("names.csv"), "w", encoding="utf-8") as f:
+            f.write("who,x,y\n" + rows)
+        _, text = self.bring("csv", self.path("names.csv"), "--client-column", "who", "--label", "y")
+        self.assertEqual(sorted(n for n in os.listdir(self.out) if n != "federation.json"),
+                         sorted(names.values()))
+        with open(self.path("words.csv"), "w", encoding="utf-8") as f:
+            f.write("x,y\n1,\u202eno\n2,\x1b[31myes\n")
+        _, text = self.bring("csv", self.path("words.csv"), "--label", "y")
+        for line in text.splitlines():
+            self.assertTrue(line.isprintable(), repr(line))
+        self.assertIn("%1B[31myes", text)
+
+    def test_files_that_are_none(self):
+        """A FIFO where a file should be must not make anybody wait."""
+        os.mkfifo(self.path("fifo"))
+        for kind, *arguments in [("csv", "--label", "y"), ("idx", "--labels", self.path("fifo")),
+                                 ("tff",), ("text",)]:
+            self.refused(["fifo: is not a regular file"], kind, self.path("fifo"), *arguments)
+        os.makedirs(self.path("data", "a"))
+        np.save(self.path("data", "a", "train_y.npy"), np.zeros(3))
+        os.mkfifo(self.path("data", "a", "train_x.npy"))
+        for words in (["data", "describe", self.path("data")],
+                      ["init", "--data", self.path("data"), "--out", self.path("c")]):
+            code, text = self.run_program("leeway", *words, check=False)
+            self.assertEqual(code, 2, text)
+            self.assertIn("not a regular file", text)
+
     # ---- LEAF JSON
 
     LEAF = {"users": ["é\n1", "b"], "num_samples": [2, 1], "hierarchies": ["h", "g"],
@@ -293,6 +407,43 @@ class ForeignFilesTest(LeewayCase):
                          self.idx(name, array, code), "--labels", labels)
         self.refused(["labels: has type 8 in 1 dimensions"], "idx", labels, "--labels", labels)
         self.refused(["is not an IDX file"], "idx", f"{MATPLOTLIB}/msft.csv", "--labels", labels)
+
+    def test_idx_with_writers(self):
+        """QMNIST's label files: class, series, writer, ... as big-endian int32."""
+        pixels = np.arange(6 * 4, dtype=np.uint8).reshape(6, 2, 2)
+        labels = np.zeros((6, 8), np.int32)
+        labels[:, 0] = [3, 1, 4, 1, 5, 9]
+        labels[:, 2] = [2053, 700, 2053, 700, 700, 70000]
+        images = self.idx("images", pixels, 8)
+        numbers = self.idx("numbers.gz", labels, 0x0C)
+        test = labels[:2].copy()
+        test[:, 2] = [1, 2]  # by other writers
+        tests = ["--test-images", self.idx("test", pixels[:2], 8), "--test-labels",
+                 self.idx("test_numbers", test, 0x0C)]
+        _, text = self.bring("idx", images, "--labels", numbers, "--client-column", 2, *tests)
+        self.assertEqual(sorted(os.listdir(self.out)), ["2053", "700", "70000", "federation.json"])
+        np.testing.assert_allclose(self.array("700", "train_x"), pixels[[1, 3, 4]] / 255, rtol=1e-6)
+        np.testing.assert_array_equal(self.array("700", "train_y"), [1, 1, 5])
+        self.assertIn("2 clients with test data only", text)
+        self.bring("idx", images, "--labels", numbers, "--client-column", 2, *tests,
+                   "--central-test")
+        np.testing.assert_array_equal(self.array("evaluator", "test_y"), [3, 1])
+        _, text = self.bring("idx", images, "--labels", numbers)
+        np.testing.assert_array_equal(self.array("all", "train_y"), labels[:, 0])
+        self.assertIn("--client-column", text)
+        self.refused(["--client-column is 8", "from 0 to 7"], "idx", images, "--labels", numbers,
+                     "--client-column", 8)
+        self.refused(["--client-column is 2", "has 1 column"], "idx", images, "--labels",
+                     self.idx("plain", np.uint8([0] * 6), 8), "--client-column", 2)
+
+    def test_idx_that_announces_more_than_it_holds(self):
+        for shape in [(4_000_000_000, 65536, 1024), (4_000_000_000, 1, 1)]:
+            with open(self.path("large"), "wb") as f:  # 20 bytes
+                f.write(struct.pack(">BBBB3I", 0, 0, 8, 3, *shape) + b"\0\0\0\0")
+            with open(self.path("labels"), "wb") as f:
+                f.write(struct.pack(">BBBBI", 0, 0, 8, 1, shape[0]) + b"\0\0\0\0")
+            self.refused(["large: ends before the 4000000000 items"], "idx", self.path("large"),
+                         "--labels", self.path("labels"))
 
     # ---- text by user
 

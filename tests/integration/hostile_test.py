@@ -15,7 +15,7 @@ from leeway_case import BIN, TIMEOUT, LeewayCase, metrics
 
 CONFIG = """
 seed: 1
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 durability: RELAXED
 cohort { deadline_seconds: 60 attempts: 1 }
 phases { train { rounds: 4000 drift_off: true local { step_size: 0.001 steps: 5 } } }

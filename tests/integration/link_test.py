@@ -13,7 +13,7 @@ from leeway_case import TIMEOUT, LeewayCase
 
 CONFIG = """
 seed: 41
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 phases { train { rounds: 10 local { step_size: 0.01 steps: 3 } } }
 """
 SECONDS = float(os.environ.get("LEEWAY_LINK_SECONDS", "3"))

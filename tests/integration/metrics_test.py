@@ -19,7 +19,7 @@ from leeway_case import SOURCE, TIMEOUT, LeewayCase, samples
 
 CONFIG = """
 seed: 3
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 phases { optimum {} }
 phases { probe { point: OPTIMUM step_size: 0.01 steps: [1, 5] } }
 phases { train { rounds: 25 local { step_size: 0.01 steps: 5 } } }

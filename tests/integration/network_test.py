@@ -13,7 +13,7 @@ from leeway_case import TIMEOUT, LeewayCase
 
 CONFIG = """
 seed: 31
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 cohort { size: 4 deadline_seconds: 600 }
 phases { train { rounds: 25 local { step_size: 0.01 steps: 3 } } }
 """

@@ -15,7 +15,7 @@ ROUNDS = 25
 
 CONFIG = f"""
 seed: 3
-model {{ linear_regression {{}} }}
+model {{ linear_regression {{ intercept: false }} }}
 phases {{ optimum {{ tolerance: 1e-12 }} }}
 phases {{ probe {{ point: OPTIMUM step_size: {ETA} steps: {STEPS} }} }}
 phases {{ train {{ rounds: {ROUNDS} local {{ step_size: {ETA} steps: {LOCAL_STEPS} }}
@@ -31,6 +31,12 @@ def load(directory):
             clients.append((np.load(os.path.join(folder, "train_x.npy")),
                             np.load(os.path.join(folder, "train_y.npy"))))
     return clients
+
+
+def parameters(path):
+    """The model as one vector: the weights and, if there is one, the intercept."""
+    tensors = read_safetensors(path)
+    return np.concatenate([tensors["weight"].ravel(), tensors.get("bias", [])])
 
 
 def gradient(x, y, w):
@@ -56,15 +62,15 @@ class OracleTest(LeewayCase):
         directory = self.synthetic(name, **clients_kwargs)
         config = self.write("c.textproto", CONFIG.replace("RATE", str(rate)))
         self.federate(config, directory, out="run_" + name, **run_options)
-        result = self.show("run_" + name)
-        self.assertEqual(result["status"], "done")
-        clients = load(directory)
+        self.check_run(self.show("run_" + name), load(directory), rate)
 
+    def check_run(self, result, clients, rate):
+        self.assertEqual(result["status"], "done")
         # w* by the normal equations.
         a = sum(x.T @ x / len(y) for x, y in clients) / len(clients)
         b = sum(x.T @ y / len(y) for x, y in clients) / len(clients)
         optimum = np.linalg.solve(a, b)
-        found = read_safetensors(result["optimum"]["model"])["weight"]
+        found = parameters(result["optimum"]["model"])
         self.assertLess(np.linalg.norm(found - optimum) / np.linalg.norm(optimum), 1e-8)
 
         self.check_probe(result["probes"][0], clients, found)
@@ -99,7 +105,7 @@ class OracleTest(LeewayCase):
             self.near(record["average_drift_squared"], np.sum(np.mean(biases, axis=0) ** 2))
             self.near(record["drift_bound"], np.mean([np.sum(v * v) for v in biases]))
             w = w - rate * np.mean(moves, axis=0)
-        final = read_safetensors(result["final_model"])["weight"]
+        final = parameters(result["final_model"])
         self.assertLess(np.linalg.norm(final - w) / np.linalg.norm(w), 1e-10)
 
     def check_agreement(self, weighting):
@@ -113,7 +119,7 @@ class OracleTest(LeewayCase):
             np.save(os.path.join(folder, "train_x.npy"), x)
             np.save(os.path.join(folder, "train_y.npy"), x @ random.normal(size=4))
         config = self.write("c.textproto", f"""
-            model {{ linear_regression {{}} }} weighting: {weighting}
+            model {{ linear_regression {{ intercept: false }} }} weighting: {weighting}
             phases {{ probe {{ point: INITIAL step_size: 0.1 steps: [3] }} }}
             phases {{ train {{ rounds: 4 local {{ step_size: 0.1 steps: 6 }} }} }}""")
         self.federate(config, directory, out="run_" + weighting, processes=2)
@@ -136,6 +142,42 @@ class OracleTest(LeewayCase):
                 between = products[~np.eye(len(clients), dtype=bool)]
                 self.near(record["pairwise_cosine"], between.mean() / np.diag(products).mean())
             w = p @ ends
+
+    def test_an_intercept(self):
+        """Linear regression has one unless it is switched off: a column of ones, here in numpy. Also
+        the constants, a fixed point and the test loss."""
+        random = np.random.default_rng(8)
+        directory, tests = self.path("offset"), []
+        for c, examples in enumerate((12, 30, 7, 55, 20)):
+            folder = os.path.join(directory, f"client_{c}")
+            os.makedirs(folder)
+            for part in ("train", "test"):
+                x = random.normal(size=(examples, 4)) + [0, 2, 0, -1]
+                y = x @ random.normal(size=4) + 40 + random.normal(size=examples)
+                np.save(os.path.join(folder, part + "_x.npy"), x)
+                np.save(os.path.join(folder, part + "_y.npy"), y)
+            tests.append((np.c_[x, np.ones(examples)], y))
+        config = self.write("c.textproto", CONFIG.replace("intercept: false", "").replace("RATE", "1") + f"""
+            phases {{ constants {{}} }} phases {{ evaluate {{ point: OPTIMUM }} }}
+            phases {{ fixed_point {{ steps: [{LOCAL_STEPS}] step_size: {ETA} tolerance: 1e-11 }} }}""")
+        self.federate(config, directory, out="run", processes=2)
+        result = self.show("run")
+        clients = [(np.c_[x, np.ones(len(y))], y) for x, y in load(directory)]
+        self.check_run(result, clients, 1)
+        tensors = read_safetensors(result["optimum"]["model"])
+        self.assertEqual({name: t.shape for name, t in tensors.items()}, {"weight": (1, 4), "bias": (1,)})
+        hessians = [x.T @ x / len(y) for x, y in clients]
+        self.near(result["constants"]["smoothness"], np.linalg.eigvalsh(np.mean(hessians, axis=0))[-1])
+        self.near(result["constants"]["convexity"], np.linalg.eigvalsh(np.mean(hessians, axis=0))[0])
+        w = parameters(result["optimum"]["model"])
+        examples = sum(len(y) for _, y in tests)
+        self.near(result["evaluations"][0]["test_loss"], sum(len(y) * loss(x, y, w) for x, y in tests) / examples)
+        # FedAvg's fixed point: the average over clients of (1 - (1 - eta A)^H)(w - w_c) is 0.
+        shrink = [np.eye(5) - np.linalg.matrix_power(np.eye(5) - ETA * a, LOCAL_STEPS) for a in hessians]
+        own = [np.linalg.lstsq(x, y, rcond=None)[0] for x, y in clients]
+        rest = np.linalg.solve(np.sum(shrink, axis=0), np.sum([s @ o for s, o in zip(shrink, own)], axis=0))
+        gap = np.mean([loss(x, y, rest) - loss(x, y, w) for x, y in clients])
+        self.assertLess(abs(result["fixed_points"][0]["loss_gap"] - gap), 1e-6 * gap)
 
     def test_how_far_clients_agree(self):
         for weighting in ("UNIFORM", "EXAMPLES"):

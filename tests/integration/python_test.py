@@ -26,7 +26,7 @@ phases { train { rounds: 3 local { step_size: 0.02 epochs: 2 batch_size: 8 } } }
 phases { probe { point: CURRENT step_size: 0.02 steps: [2, 6] batch_size: 8 repeats: 4 } }
 phases { fixed_point { steps: [5, 20] step_size: 0.02 tolerance: 1e-12 } }
 """
-LINEAR = "seed: 3\nmodel { linear_regression {} }\nmax_update: 4096\n" + PHASES
+LINEAR = "seed: 3\nmodel { linear_regression { intercept: false } }\nmax_update: 4096\n" + PHASES
 SOFTMAX = "seed: 3\nmodel { softmax_regression { classes: 3 l2: 0.01 } }\n" + PHASES
 
 
@@ -108,6 +108,30 @@ class ExactTest(PythonCase):
         self.compare(self.run_python("linear", config, data, 3), self.show("own"))
         self.assertEqual(self.verdict("python"), self.verdict("own"))
 
+    def test_an_intercept(self):
+        """The same numbers with torch.nn.Linear, and its names and shapes in the model file."""
+        sys.path.insert(0, os.path.join(SOURCE, "python"))
+        import leeway.torch
+        import torch
+        data = self.synthetic(clients=6, samples=40, dimension=5)
+        for name in os.listdir(data):
+            path = os.path.join(data, name, "train_y.npy")
+            if os.path.exists(path):
+                np.save(path, np.load(path) + 3)
+        config = self.write("c.textproto", "seed: 3\nmodel { linear_regression {} }\nmax_update: 4096\n"
+                            "phases { train { rounds: 6 local { step_size: 0.02 steps: 10 } } }\n")
+        self.federate(config, data, out="own")
+        self.run_python("torch_linear", config, data, 2)
+        own, python = self.show("own"), self.show("python")
+        for mine, theirs in zip(python["rounds"], own["rounds"]):
+            for field in ("loss", "average_drift_squared", "drift_bound"):
+                self.near(mine[field], theirs[field], field)
+        model = leeway.torch.load_into(torch.nn.Linear(5, 1, dtype=torch.float64), own["final_model"])
+        tensors = read_safetensors(own["final_model"])
+        x = np.arange(5.0)
+        self.assertAlmostEqual(model(torch.from_numpy(x)).item(), tensors["weight"][0] @ x + tensors["bias"][0])
+        self.assertGreater(tensors["bias"][0], 1)
+
     def test_softmax_regression(self):
         data = self.labelled()
         config = self.write("c.textproto", SOFTMAX.replace("phases { constants {} }", ""))
@@ -126,7 +150,7 @@ class ExactTest(PythonCase):
         os.mkdir(self.path("models"))
         leeway.save({"w": np.zeros(6)}, self.path("models", "zero.safetensors"))
         own = self.write("own.textproto", LINEAR)
-        file = self.write("file.textproto", LINEAR.replace("linear_regression {}", 'file: "models/zero.safetensors"'))
+        file = self.write("file.textproto", LINEAR.replace("linear_regression { intercept: false }", 'file: "models/zero.safetensors"'))
         self.federate(own, data, out="own")
         self.compare(self.run_python("linear", file, data, 2), self.show("own"))
 
@@ -282,7 +306,7 @@ else:
 class SameBitsTest(PythonCase):
     CONFIG = """
 seed: 7
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 cohort { size: 6 }
 phases { train { rounds: 40 local { step_size: 0.01 epochs: 1 batch_size: 8 } } }
 phases { probe { point: CURRENT step_size: 0.01 steps: [1, 5] clients: 8 } }
@@ -390,7 +414,7 @@ class BadInputTest(PythonCase):
         self.assertIn("there is no program /nowhere/leeway-client", self.log(child.log_name))
 
     def test_an_exception_reaches_the_user_and_the_record_in_one_line(self):
-        config = self.write("c.textproto", "model { linear_regression {} }\ncohort { attempts: 1 }\n"
+        config = self.write("c.textproto", "model { linear_regression { intercept: false } }\ncohort { attempts: 1 }\n"
                             "phases { train { rounds: 2 local { step_size: 0.1 steps: 1 } } }")
         server, address = self.start_server(config, 1)
         child = self.client("import leeway, numpy as np, sys\n"

@@ -8,7 +8,7 @@ from leeway_case import TIMEOUT, LeewayCase
 
 CONFIG = """
 seed: 5
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 phases { optimum {} }
 phases { probe { point: OPTIMUM step_size: 0.01 steps: [1, 5] } }
 phases { train { rounds: 10 local { step_size: 0.01 steps: 5 } } }

@@ -12,7 +12,7 @@ from leeway_case import TIMEOUT, LeewayCase
 
 CONFIG = """
 seed: 11
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 cohort { size: 5 }
 phases { optimum { tolerance: 1e-9 } }
 phases { train { rounds: 150 local { step_size: 0.01 epochs: 1 batch_size: 8 }
@@ -22,7 +22,7 @@ KILLS = int(os.environ.get("LEEWAY_KILLS", "6"))
 if KILLS > 6:
     CONFIG = """
 seed: 11
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 phases { train { rounds: 100 local { step_size: 0.001 steps: 900000 }
                  server { momentum: 0.5 } } }
 """
@@ -72,7 +72,7 @@ class ResumeTest(LeewayCase):
     def other_run_on_the_same_port(self, first_clients, stop):
         """Clients wait for a server that comes back with another seed and l2, as another run."""
         data = self.synthetic(clients=2, samples=40, dimension=5)
-        config = "seed: %d model { linear_regression { l2: %s } } phases { train { rounds: 5 " \
+        config = "seed: %d model { linear_regression { l2: %s intercept: false } } phases { train { rounds: 5 " \
                  "local { step_size: 0.01 epochs: 1 batch_size: 8 } } }"
         old = self.write("old.textproto", config % (1, "0.5"))
         new = self.write("new.textproto", config % (2, "0.01"))

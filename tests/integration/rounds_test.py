@@ -11,7 +11,7 @@ from leeway_case import TIMEOUT, LeewayCase
 
 CONFIG = """
 seed: 9
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 phases { train { rounds: ROUNDS local { step_size: 0.01 steps: 2 } } }
 """
 

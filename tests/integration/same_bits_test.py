@@ -9,7 +9,7 @@ from leeway_case import TIMEOUT, LeewayCase
 
 CONFIG = """
 seed: SEED
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 weighting: WEIGHTING
 cohort { size: 40 }
 phases { optimum {} }
@@ -77,7 +77,7 @@ class SameBitsTest(LeewayCase):
             with open(recipe, "w") as f:
                 json.dump({**good, **change}, f)
             code, text = self.run_program("leeway", "run", "--check", self.write(
-                "c.textproto", "model { linear_regression {} } phases { optimum {} }"),
+                "c.textproto", "model { linear_regression { intercept: false } } phases { optimum {} }"),
                 "--data", made, check=False)
             self.assertEqual(code, 2)
             self.assertIn(named, text)

@@ -11,7 +11,7 @@ from leeway_case import TIMEOUT, LeewayCase
 
 CONFIG = """
 seed: 4
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 cohort { size: 3 }
 phases { optimum {} }
 phases { probe { point: OPTIMUM step_size: 0.01 steps: [1, 4] } }

@@ -23,7 +23,7 @@ CLIENTS = [f"c{i}" for i in range(6)]
 
 SPARSE = """
 seed: 4
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 weighting: WEIGHTING
 cohort { size: 4 }
 phases { constants {} }
@@ -38,7 +38,7 @@ phases { evaluate { percentiles: [50] } }
 
 DENSE = """
 seed: 4
-model { linear_regression { l2: 0.5 } }
+model { linear_regression { l2: 0.5 intercept: false } }
 weighting: WEIGHTING
 max_update: 1073741824
 phases { train { rounds: 5 local { step_size: 0.25 epochs: 2 } } }
@@ -155,7 +155,7 @@ class WireTest(LeewayCase):
             x[0, 100 * i:100 * i + 8], x[1, -8:] = 1, (-1) ** i
             self.save(name, train_x=x, train_y=np.array([i + 1.0, -2.0]))
         config = self.write("c.textproto", """
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 max_update: 1073741824
 phases { train { rounds: 3 local { step_size: 0.0625 steps: 2 } } }
 """)
@@ -165,7 +165,7 @@ phases { train { rounds: 3 local { step_size: 0.0625 steps: 2 } } }
 
     def test_any_data_to_rounding(self):
         """Where the order of additions counts: the same numbers but for roundings; and a limit on
-        the norm, which clips displacements and leaves drift alone."""
+        the norm, which clips displacements and leaves drift alone. With an intercept."""
         random = np.random.default_rng(3)
         for name in CLIENTS:
             x = random.normal(size=(20, 5))
@@ -175,7 +175,7 @@ seed: 9
 model { linear_regression { l2: 0.125 } }
 limits { max_norm: 0.05 norm_policy: CLIP }
 phases { constants {} }
-phases { optimum {} }
+phases { optimum { tolerance: 1e-10 } }
 phases { probe { point: OPTIMUM step_size: 0.05 steps: [1, 3, 10] } }
 phases { train { rounds: 10 local { steps: 7 } } }
 """)
@@ -211,7 +211,7 @@ phases { train { rounds: 10 local { steps: 7 } } }
     def test_what_a_client_cannot_do_is_said(self):
         self.dense_data()
         config = self.write("c.textproto", """
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 cohort { attempts: 1 }
 phases { train { rounds: 1 local { step_size: 0.25 epochs: 1 batch_size: 1 } } }
 """)

@@ -42,7 +42,8 @@ INSTANTIATE_TEST_SUITE_P(
     All, BadConfigTest,
     ::testing::Values(
         Bad{"seed: 1\nmodle { }",
-            "line 2, column 7: Message type \"leeway.v1.RunConfig\" has no field named \"modle\""},
+            "line 2, column 7: there is no field \"modle\" in RunConfig (did you mean model?); it "
+            "has name, seed, model"},
         Bad{"model { linear_regression {} }\nphases {\n  train {\n    rounds: 1 local { step_size: "
             "-1 "
             "steps: 1 } } }",
@@ -137,6 +138,15 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"model { linear_regression {} } phases { train { rounds: 9 local { step_size: 0.1 "
             "steps: 2 } metrics: ['auc', 'auc'] } }",
             "phases[0].train.metrics has 'auc' twice"},
+        Bad{"encoding: INT8",
+            "there is no encoding \"INT8\" (did you mean INT8_WIRE?); use one of EXACT, "
+            "BFLOAT16_WIRE, INT8_WIRE"},
+        Bad{"model { mlp { classes: 2 } } phases { train { rounds: 1 local { steps: 1 } } }",
+            "phases[0].train.local.step_size does not go with model.mlp, a network"},
+        Bad{"model { mlp { classes: 2 } } phases { train { rounds: 1 start: OPTIMUM local { steps: "
+            "1 "
+            "step_size: 0.1 } } }",
+            "use CURRENT or INITIAL for phases[0].train.start ("},
         Bad{"model { linear_regression {} } max_update: -1 phases { optimum {} }", "max_update"}));
 
 TEST(ConfigTest, MissingFileSaysSo) {

@@ -14,6 +14,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 Evidence Only(const RunSummary& run) { return CollectEvidence(run).at(0); }
 
@@ -128,6 +129,22 @@ TEST(OptimumTest, AGapOverNoOptimumProvesNothing) {
   // w* is the best trial, not the last.
   run.records[0].set_gradient_norm(1e-11);
   EXPECT_EQ(Only(run).finding, Finding::kHarmless);
+}
+
+TEST(OptimumTest, TheRemedyNamesTheScaleOfTheColumns) {
+  RunSummary run = RunWith(10, 1e-11);
+  run.records[1].set_gradient_norm(0.023);
+  EXPECT_THAT(Only(run).doubt, Not(HasSubstr("--scale")));  // kappa is 40
+  run.records[2].mutable_constants()->set_largest_client_smoothness(1.4e6);
+  EXPECT_THAT(Only(run).doubt,
+              AllOf(HasSubstr("kappa = L/mu is 2.8e+06"), HasSubstr("--scale standard"),
+                    HasSubstr("or raise optimum.max_rounds"), Not(HasSubstr("scale the data up"))));
+  run.config.mutable_phases(1)->mutable_optimum()->set_tolerance(0.1);
+  EXPECT_THAT(Only(run).doubt,
+              AllOf(HasSubstr("--scale standard"), HasSubstr("or lower optimum.tolerance")));
+  // Nothing is wrong with the columns beside each other: the data as a whole are small.
+  run.records[2].mutable_constants()->set_largest_client_smoothness(20);
+  EXPECT_THAT(Only(run).doubt, HasSubstr("a scale near 1 (`leeway data import csv --scale "));
 }
 
 TEST(OptimumTest, WithoutConstantsGoesByItsTolerance) {

@@ -18,6 +18,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 RunSummary RunWithGaps(const std::vector<std::pair<uint32_t, double>>& gaps,
                        uint64_t clients = 100) {
@@ -293,6 +294,34 @@ TEST(VerdictTest, WithoutFixedPointsThereIsARemedy) {
   EXPECT_THAT(
       std::string(Judge(run).status().message()),
       HasSubstr("0.2 is above 2/L = 0.1 of the steepest client, where local steps diverge"));
+}
+
+TEST(RisingLossTest, TrainingThatMadeTheLossWorseIsTold) {
+  RunSummary run = RunWithGaps({{10, 0.1}});
+  run.config.add_phases()->mutable_train()->mutable_local()->set_step_size(kStepSize);
+  const auto phase = static_cast<uint32_t>(run.config.phases_size() - 1);
+  AddRecord(run, v1::TRAIN_ROUND, phase).set_loss(15);
+  AddRecord(run, v1::TRAIN_ROUND, phase).set_loss(14);
+  EXPECT_THAT(RisingLosses(run), IsEmpty());
+  v1::RoundRecord& last = AddRecord(run, v1::TRAIN_ROUND, phase);
+  last.set_loss(28);
+  ASSERT_THAT(RisingLosses(run), SizeIs(1));
+  EXPECT_THAT(RisingLosses(run)[0], AllOf(HasSubstr("it was 15 at first and 28 before the last"),
+                                          HasSubstr("auto_step_size: true")));
+  EXPECT_THAT(ResultsText(run), HasSubstr("Warning: training made the loss worse"));
+  last.set_step_size(0.2);
+  EXPECT_THAT(RisingLosses(run)[0], HasSubstr("0.2 is above 2/L = 0.1"));
+  // Of other clients the loss may be higher by chance.
+  last.set_sampled(5);
+  last.set_loss(15.001);
+  EXPECT_THAT(RisingLosses(run), IsEmpty());
+  // From w* there is only one way.
+  last.set_loss(28);
+  EXPECT_THAT(RisingLosses(run), SizeIs(1));
+  run.config.mutable_phases(static_cast<int>(phase))
+      ->mutable_train()
+      ->set_start(v1::Probe::OPTIMUM);
+  EXPECT_THAT(RisingLosses(run), IsEmpty());
 }
 
 // Theorem 2.

@@ -29,7 +29,7 @@ class ServiceTest : public ::testing::Test {
  protected:
   void SetUp() override {
     Start(
-        "model { linear_regression {} } cohort { clients: 2 } "
+        "model { linear_regression { intercept: false } } cohort { clients: 2 } "
         "phases { train { rounds: 2 drift_off: true local { step_size: 0.1 steps: 2 } } }");
   }
 
@@ -447,7 +447,7 @@ class ManyRoundsTest : public ServiceTest {
  protected:
   void SetUp() override {
     Start(
-        "model { linear_regression {} } cohort { clients: 2 size: 1 spare: 1 } "
+        "model { linear_regression { intercept: false } } cohort { clients: 2 size: 1 spare: 1 } "
         "phases { train { rounds: 2000 drift_off: true local { step_size: 0.1 steps: 2 } } }");
   }
 };

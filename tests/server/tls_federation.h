@@ -30,7 +30,8 @@
 namespace leeway {
 
 inline constexpr char kTlsConfig[] =
-    "model { linear_regression {} } cohort { clients: 2 attempts: 3 minimum_reports: %d } "
+    "model { linear_regression { intercept: false } } cohort { clients: 2 attempts: 3 "
+    "minimum_reports: %d } "
     "limits { max_norm: 1 quarantine_after: %d upload_seconds: 0.2 } "
     "phases { train { rounds: %d drift_off: true local { step_size: 0.1 steps: 2 } } }";
 

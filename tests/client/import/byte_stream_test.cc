@@ -64,6 +64,10 @@ TEST(ClientNameTest, NamesAreSafeAndDistinct) {
   EXPECT_EQ(DirectoryName("a%2Fb"), "a%252Fb");
   EXPECT_EQ(DirectoryName(std::string("a\0b\n", 4)), "a%00b%0A");
   EXPECT_EQ(DirectoryName("\xff"), "%FF");
+  // A direction override, a zero-width space, a control character of two bytes.
+  EXPECT_EQ(DirectoryName("a\u202eb\u200bc\u0085"), "a%E2%80%AEb%E2%80%8Bc%C2%85");
+  EXPECT_EQ(Printable("100 %\u2066\x1b[31m"), "100 %%E2%81%A6%1B[31m");
+  EXPECT_EQ(Printable("\u05d0\u4e2d\U0001f600"), "\u05d0\u4e2d\U0001f600");
   EXPECT_EQ(DirectoryName(""), "%");
   EXPECT_NE(DirectoryName("federation.json"), "federation.json");
   const std::string longest(300, 'x');

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <csignal>
+
+#include "client/import/child.h"
 #include "tests/client/import/test_files.h"
 
 namespace leeway {
@@ -49,9 +52,10 @@ TEST(CommandTest, ImportPartitionDescribe) {
   EXPECT_EQ(Json::parse(json.out)["options"]["seed"], 9);
 }
 
-TEST(CommandTest, ErrorsGoToStderrWithExitCodeOne) {
-  const Outcome outcome = RunData("import leaf /nowhere --out /nowhere/out");
-  EXPECT_EQ(outcome.exit_code, 1);
+TEST(CommandTest, ErrorsGoToStderrWithTheDocumentedExitCode) {
+  TempDir dir;
+  const Outcome outcome = RunData("import leaf /nowhere --out " + (dir / "out"));
+  EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.err, StartsWith("leeway: "));
   EXPECT_EQ(outcome.out, "");
 }
@@ -60,9 +64,49 @@ TEST(CommandTest, Hdf5PrintsNothingOfItsOwn) {
   TempDir dir;
   const std::string file = dir.Write("bad.h5", "no HDF5");
   const Outcome outcome = RunData("import tff " + file + " --out " + (dir / "out"));
-  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_THAT(outcome.err, StartsWith("leeway: " + file + ": "));
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1);
+}
+
+TEST(CommandTest, UntrustedFilesHaveLimits) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need more address space than any limit";
+#endif
+  TempDir dir;
+  std::string bomb(size_t{1} << 27, '1');  // one cell, 128 MiB
+  const std::string file = dir.Write("bomb.csv.gz", Gzip("x,y\n" + bomb + ",0\n"));
+  const Outcome refused = RunData("import csv " + file +
+                                  " --label y --untrusted --max-memory 0.2 --out " + (dir / "out"));
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("memory ran out"));
+  EXPECT_THAT(dir.List(), ElementsAre("bomb.csv.gz"));
+  const std::string good = dir.Write("good.csv", "x,y\n1,0\n2,1\n");
+  const Outcome fine =
+      RunData("import csv " + good + " --label y --untrusted --out " + (dir / "out"));
+  EXPECT_EQ(fine.exit_code, 0) << fine.err;
+}
+
+TEST(ChildTest, TheParentCleansUpAfterAnyEnd) {
+  for (const int signal : {SIGSEGV, SIGKILL, SIGINT, SIGTERM}) {
+    pid_t cleaned = 0;
+    ::testing::internal::CaptureStderr();
+    const int code = RunInChild(
+        ChildLimits(),
+        [signal] {
+          std::signal(signal, SIG_DFL);  // a sanitizer may catch it
+          return raise(signal);
+        },
+        [&cleaned](pid_t child) { cleaned = child; });
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_GT(cleaned, 0) << signal;
+    const bool stopped = signal == SIGINT || signal == SIGTERM;
+    EXPECT_EQ(code, stopped ? 128 + signal : 1);
+    EXPECT_THAT(said, HasSubstr("nothing was written"));
+  }
+  const int code = RunInChild(
+      ChildLimits(), [] { return 7; }, [](pid_t) { FAIL(); });
+  EXPECT_EQ(code, 7);
 }
 
 }  // namespace

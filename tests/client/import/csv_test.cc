@@ -1,15 +1,20 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <filesystem>
 
+#include "client/import/describe.h"
 #include "client/import/importers.h"
 #include "tests/client/import/test_files.h"
 
 namespace leeway {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 class CsvTest : public ::testing::Test {
  protected:
@@ -63,9 +68,46 @@ TEST_F(CsvTest, ScalingUsesAllTrainingRowsAndIsRecorded) {
   const Json json = ImportCsv(options_).value();
   EXPECT_EQ(json["scaling"]["x"]["mean"], 4);
   EXPECT_DOUBLE_EQ(json["scaling"]["x"]["sd"].get<double>(), std::sqrt(5.0));
-  // A column that never changes is centred and not divided.
-  EXPECT_EQ(json["scaling"]["c"]["sd"], 1);
   EXPECT_FLOAT_EQ(Floats(dir_ / "out/a/train_x.npy")[0], static_cast<float>(-3 / std::sqrt(5.0)));
+  // A column that never changes, such as an intercept, is left alone.
+  EXPECT_EQ(json["scaling"]["c"], (Json{{"mean", 0.0}, {"sd", 1.0}}));
+  EXPECT_EQ(Floats(dir_ / "out/a/train_x.npy")[1], 5);
+}
+
+TEST_F(CsvTest, UnscaledColumnsAreNamedWithTheRemedy) {
+  std::string rows = "age,smoker,chol,y\n";
+  for (int i = 0; i < 40; ++i) {
+    rows += std::to_string(30 + i) + "," + std::to_string(i % 2) + "," + std::to_string(200 + i) +
+            ",0\n";
+  }
+  dir_.Write("csv/a.csv", rows);
+  const Json json = ImportCsv(options_).value();
+  ASSERT_EQ(json["notes"].size(), 1u);
+  // The mean squares of chol and smoker: 48,314 and 0.5.
+  EXPECT_THAT(json["notes"][0].get<std::string>(),
+              AllOf(HasSubstr("chol (typical size 220), age (typical size 50.8)"),
+                    HasSubstr("kappa of a linear model at least 9.7e+04"),
+                    HasSubstr("--scale standard"), Not(HasSubstr("smoker"))));
+  EXPECT_THAT(SummaryTable(json), HasSubstr("note        unscaled columns: chol"));
+  EXPECT_EQ(DescribeFederation(dir_ / "out", true).value()["notes"], json["notes"]);
+  std::filesystem::remove(dir_ / "out/federation.json");  // and with it the names
+  EXPECT_THAT(DescribeFederation(dir_ / "out", false).value()["notes"][0].get<std::string>(),
+              HasSubstr("column 2 (typical size 220)"));
+
+  options_.scale = "standard";
+  options_.writer.out = dir_ / "scaled";
+  EXPECT_THAT(ImportCsv(options_).value()["notes"], IsEmpty());
+}
+
+TEST_F(CsvTest, ScalesThatNeedNoChangeAreNotMentioned) {
+  // A rare category, and numbers of about one size.
+  std::string rows = "a,b,rare,y\n";
+  for (int i = 0; i < 2000; ++i) {
+    rows += std::to_string(i % 7) + "," + std::to_string(-2 + i % 5) + "," +
+            std::to_string(i == 0 ? 1 : 0) + ",0\n";
+  }
+  dir_.Write("csv/a.csv", rows);
+  EXPECT_THAT(ImportCsv(options_).value()["notes"], IsEmpty());
 }
 
 TEST_F(CsvTest, TheTestPartIsSeededAndCompletesTheTrainingPart) {

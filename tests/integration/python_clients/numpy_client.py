@@ -1,4 +1,5 @@
-"""Linear or softmax regression as a NumPy function: numpy_client.py MODEL SERVER DATA CLIENT..."""
+"""Linear or softmax regression as a NumPy function, or linear regression as torch.nn.Linear:
+numpy_client.py MODEL SERVER DATA CLIENT..."""
 
 import os
 import sys
@@ -31,7 +32,20 @@ def load(folder, part="train"):
     return tuple(np.load(os.path.join(folder, f"{part}_{axis}.npy")) for axis in "xy")
 
 
+def join_with_torch(server, data):
+    import torch
+    import leeway.torch
+    features = next(iter(data.values()))[0].shape[1]
+    pairs = {c: torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y[:, None]))
+             for c, (x, y) in data.items()}
+    leeway.torch.join(server, torch.nn.Linear(features, 1, dtype=torch.float64),
+                      lambda output, target: 0.5 * torch.mean((output - target) ** 2), pairs)
+
+
 if __name__ == "__main__":
     kind, server, folder, *clients = sys.argv[1:]
+    if kind == "torch_linear":
+        join_with_torch(server, {c: load(os.path.join(folder, c)) for c in clients})
+        sys.exit()
     leeway.join(server, gradient={"linear": linear, "softmax": softmax}[kind],
                 data={c: load(os.path.join(folder, c)) for c in clients})

@@ -1,0 +1,176 @@
+#include "cli/estimate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace leeway {
+namespace {
+
+// As the server's phases have it: Hessians up to this size are exchanged whole, and
+// an extreme over clients takes at most so many rounds of counting.
+constexpr uint64_t kExactDimension = 256;
+constexpr uint64_t kMostCounting = 5;
+
+RoundRange ConstantsRounds(const v1::Constants& constants, uint64_t parameters) {
+  const RoundRange exact = {1 + 3, 1 + 3 * kMostCounting};
+  const uint64_t iterations = std::max(1u, constants.iterations());
+  const RoundRange lanczos = {2 + 2, 2 * iterations + 2 * kMostCounting};
+  if (parameters == 0) return {exact.least, std::max(exact.most, lanczos.most)};
+  return parameters <= kExactDimension ? exact : lanczos;
+}
+
+RoundRange TrainRounds(const v1::Train& train) {
+  const uint64_t evaluations =
+      train.evaluate_every() > 0 ? train.rounds() / train.evaluate_every() : 0;
+  const uint64_t rounds =
+      train.rounds() + static_cast<uint64_t>(train.probe_at_size()) + evaluations;
+  return {rounds, rounds};
+}
+
+// Rounds that searches usually take; a fixed point for each number of local steps.
+constexpr double kUsualOptimumRounds = 60;
+constexpr double kUsualFixedPointRounds = 10;
+
+// Full-batch gradients that a client takes for the constants: whole Hessians by central
+// differences, or Lanczos iteration; then the extremes over clients, by counting.
+double ConstantsGradients(const v1::Constants& constants, uint64_t parameters) {
+  const double one = parameters <= kExactDimension ? 2.0 * static_cast<double>(parameters)
+                                                   : 2.0 * constants.iterations();
+  return one * (1 + 2 * static_cast<double>(kMostCounting));
+}
+
+double Sampled(uint32_t asked, uint64_t clients) {
+  return static_cast<double>(asked == 0 ? clients : asked);
+}
+
+double ProbeSeconds(const v1::Probe& probe, const Workload& work) {
+  const uint32_t steps = probe.steps().empty() ? 0 : *probe.steps().rbegin();
+  const double one = probe.batch_size() == 0
+                         ? work.speed.full_batch_seconds
+                         : std::min(static_cast<double>(probe.batch_size()), work.examples) *
+                               work.speed.example_seconds;
+  return (work.speed.full_batch_seconds + std::max(1u, probe.repeats()) * steps * one) *
+         Sampled(probe.clients(), work.clients);
+}
+
+// The loss at the start is one more gradient; with batches the drift needs it, too.
+double TrainingSeconds(const v1::RunConfig& config, const v1::Train& train, const Workload& work) {
+  const v1::LocalRule& rule = train.local();
+  const bool batches = rule.batch_size() > 0;
+  const GradientSpeed& speed = work.speed;
+  double seconds = speed.full_batch_seconds;
+  if (rule.epochs() > 0) {
+    seconds += rule.epochs() *
+               (batches ? work.examples * speed.example_seconds : speed.full_batch_seconds);
+  } else {
+    const double taken = std::min(static_cast<double>(rule.batch_size()), work.examples);
+    seconds += rule.steps() * (batches ? taken * speed.example_seconds : speed.full_batch_seconds);
+  }
+  return seconds * Sampled(config.cohort().size(), work.clients) * train.rounds() +
+         train.probe_at_size() * ProbeSeconds(train.probe(), work);
+}
+
+// Bytes of one value as clients write it.
+double ValueBytes(v1::WireEncoding encoding, bool float64) {
+  switch (encoding) {
+    case v1::BFLOAT16_WIRE:
+      return 2;
+    case v1::INT8_WIRE:
+      return 1 + 4.0 / 256;  // and a scale per 256 values
+    default:
+      return float64 ? 8 : 4;
+  }
+}
+
+}  // namespace
+
+RoundRange RoundsOf(const v1::Phase& phase, uint64_t parameters) {
+  switch (phase.kind_case()) {
+    case v1::Phase::kOptimum:
+      return {1, uint64_t{phase.optimum().max_rounds()} + 1};
+    case v1::Phase::kTrain:
+      return TrainRounds(phase.train());
+    case v1::Phase::kEvaluate:
+      if (phase.evaluate().percentiles().empty()) return {1, 1};
+      return {1, 1 + 2 * kMostCounting};
+    case v1::Phase::kConstants:
+      return ConstantsRounds(phase.constants(), parameters);
+    case v1::Phase::kFixedPoint: {
+      const auto steps = static_cast<uint64_t>(phase.fixed_point().steps_size());
+      return {steps, steps * phase.fixed_point().max_rounds()};
+    }
+    default:
+      return {1, 1};
+  }
+}
+
+RoundRange RoundsOf(const v1::RunConfig& config, uint64_t parameters) {
+  RoundRange all;
+  for (const v1::Phase& phase : config.phases()) all += RoundsOf(phase, parameters);
+  return all;
+}
+
+std::string RoundsText(const RoundRange& rounds) {
+  if (rounds.least < rounds.most) {
+    return absl::StrCat(rounds.least, " to ", rounds.most, " rounds");
+  }
+  return absl::StrCat(rounds.most, rounds.most == 1 ? " round" : " rounds");
+}
+
+RoundBytes TrainingBytes(const v1::RunConfig& config, const v1::Train& train,
+                         const ModelLayout& layout) {
+  const auto size = static_cast<double>(layout.size());
+  const uint64_t vectors = train.drift_off() ? 1 : 2;  // the displacement and the drift
+  RoundBytes bytes;
+  bytes.down = layout.size() * (layout.float64 ? 8 : 4);
+  bytes.up = static_cast<uint64_t>(std::ceil(static_cast<double>(vectors) * size *
+                                             ValueBytes(config.encoding(), layout.float64)));
+  return bytes;
+}
+
+double PhaseSeconds(const v1::RunConfig& config, const v1::Phase& phase, const Workload& work) {
+  const double full = work.speed.full_batch_seconds * static_cast<double>(work.clients);
+  switch (phase.kind_case()) {
+    case v1::Phase::kOptimum:
+      return kUsualOptimumRounds * full;
+    case v1::Phase::kTrain:
+      return TrainingSeconds(config, phase.train(), work);
+    case v1::Phase::kProbe:
+      return ProbeSeconds(phase.probe(), work);
+    case v1::Phase::kConstants:
+      return ConstantsGradients(phase.constants(), work.parameters) * full;
+    case v1::Phase::kFixedPoint: {
+      const auto& steps = phase.fixed_point().steps();
+      return kUsualFixedPointRounds * std::accumulate(steps.begin(), steps.end(), 0.0) * full;
+    }
+    default:
+      return full;
+  }
+}
+
+double RunSeconds(const v1::RunConfig& config, const Workload& work) {
+  double seconds = 0;
+  for (const v1::Phase& phase : config.phases()) seconds += PhaseSeconds(config, phase, work);
+  return seconds;
+}
+
+std::string SpanText(double seconds) {
+  if (seconds < 1) return "less than 1 s";
+  if (seconds < 90) return absl::StrFormat("%.0f s", seconds);
+  if (seconds < 5400) return absl::StrFormat("%.0f min", seconds / 60);
+  return absl::StrFormat("%.1f h", seconds / 3600);
+}
+
+std::string BytesText(uint64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (bytes < 10'000) return absl::StrCat(bytes, " bytes");
+  if (value < 1e6) return absl::StrFormat("%.0f kB", value / 1e3);
+  if (value < 1e9) return absl::StrFormat("%.3g MB", value / 1e6);
+  return absl::StrFormat("%.3g GB", value / 1e9);
+}
+
+}  // namespace leeway
