@@ -15,7 +15,7 @@ from leeway._textproto import Message
 
 @dataclass
 class LinearRegression(Message):
-    """Linear regression without intercept: loss is the mean of 1/2 (y - w.x)^2, plus l2/2 |w|^2."""
+    """Linear regression: loss is the mean of 1/2 (y - w.x - b)^2, plus l2/2 (|w|^2 + b^2)."""
 
     KINDS: ClassVar[Dict[str, Any]] = {
         "l2": "double",
@@ -214,6 +214,20 @@ class Probe(Message):
 
 
 @dataclass
+class AutoSteps(Message):
+    """Local steps by what they achieve: from `largest` on, half as many whenever a round lowers the loss by less
+    than one gradient step guarantees, eta/2 |grad F|^2. So training gets the speed of many local steps without the
+    plateau that they end on where clients disagree. Costs one more vector per report, the gradient. Needs plain
+    averaging at the server."""
+
+    KINDS: ClassVar[Dict[str, Any]] = {
+        "largest": "uint32",
+    }
+
+    largest: Optional[int] = None
+
+
+@dataclass
 class FedProx(Message):
     """FedProx (Li et al. 2018): local steps descend F_c(x) + mu/2 |x - w|^2, where w is the global model, so that
     local models stay near it."""
@@ -235,6 +249,7 @@ class LocalRule(Message):
         "steps": "uint32",
         "epochs": "uint32",
         "batch_size": "uint32",
+        "auto_steps": AutoSteps,
         "fedprox": FedProx,
     }
 
@@ -243,6 +258,7 @@ class LocalRule(Message):
     steps: Optional[int] = None
     epochs: Optional[int] = None
     batch_size: Optional[int] = None
+    auto_steps: Optional[AutoSteps] = None
     fedprox: Optional[FedProx] = None
 
 
