@@ -201,6 +201,26 @@ class LayersTest(PythonCase):
         self.assertIn(self.path("venv"), said)
         self.assertIn("True", said)
 
+    def test_the_wheel_carries_what_it_needs(self):
+        os.symlink(BIN, self.path("bin"))
+        subprocess.run([os.path.join(SOURCE, "packaging/wheel"), self.folder, self.path("wheels")], check=True,
+                       stdout=subprocess.DEVNULL)
+        subprocess.run(["/usr/bin/python3", "-m", "venv", "--system-site-packages", self.path("venv")], check=True)
+        wheel = self.path("wheels", os.listdir(self.path("wheels"))[0])
+        self.assertRegex(wheel, r"py3-none-manylinux_\d+_\d+_\w+\.whl$")
+        python = self.path("venv", "bin", "python3")
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", wheel], check=True)
+        environment = {"PATH": "/usr/bin:/bin"}
+        found = subprocess.run([python, "-c", "import leeway._programs as p; print(p.find('leeway-client'))"], check=True,
+                               cwd="/", text=True, stdout=subprocess.PIPE, env=environment).stdout.strip()
+        self.assertTrue(found.startswith(self.path("venv")), found)
+        libraries = subprocess.run(["ldd", found], check=True, text=True, stdout=subprocess.PIPE, env=environment).stdout
+        self.assertRegex(libraries, rf"libgrpc\+\+\S* => {self.path('venv')}")
+        done = subprocess.run([python, os.path.join(SOURCE, "examples/numpy_regression.py"), self.path("run")], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, timeout=TIMEOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("Heterogeneity does not hurt", done.stdout)
+
     def test_a_training_loop_of_ones_own(self):
         script = self.write("own.py", """
 import leeway, numpy as np, sys
