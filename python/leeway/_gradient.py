@@ -115,6 +115,12 @@ class GradientObjective:
     def array(self, vector: np.ndarray) -> np.ndarray:
         return vector
 
+    def minus(self, w: np.ndarray, u: np.ndarray) -> np.ndarray:
+        return w - u
+
+    def add(self, factor: float, gradient: np.ndarray, u: np.ndarray) -> None:
+        u += factor * gradient
+
     def begin(self) -> None:
         pass
 

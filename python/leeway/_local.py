@@ -31,6 +31,12 @@ class Objective(Protocol):
     def array(self, vector: Flat) -> np.ndarray:
         """The same, as numpy."""
 
+    def minus(self, w: Flat, u: Flat) -> Flat:
+        """w - u, good until the next call."""
+
+    def add(self, factor: float, gradient: Flat, u: Flat) -> None:
+        """u += factor * gradient."""
+
     def begin(self) -> None:
         """An order begins."""
 
@@ -180,8 +186,8 @@ class _Task:
             path.u = full_step * 1  # a copy: the drift needs the step itself
         else:
             rows = None if path.batches is None else path.batches.next()
-            _, gradient = self.objective.evaluate(self.w - path.u, rows, True)
-            path.u += self.eta * gradient
+            _, gradient = self.objective.evaluate(self.objective.minus(self.w, path.u), rows, True)
+            self.objective.add(self.eta, gradient, path.u)
         self.objective.after_step(self.w, path.u)
 
     def _drift(self, wanted: Sum, h: int, full_step: Flat, u: Flat) -> None:

@@ -203,12 +203,19 @@ class TorchObjective:
     def array(self, vector: torch.Tensor) -> np.ndarray:
         return vector.cpu().numpy()
 
+    def minus(self, w: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        return torch.sub(w, u, out=self._module.w)  # where the model reads it
+
+    def add(self, factor: float, gradient: torch.Tensor, u: torch.Tensor) -> None:
+        u.add_(gradient, alpha=factor)
+
     def begin(self) -> None:
         self._module.restore(self._kept)
 
     def evaluate(self, w: torch.Tensor, rows: Optional[np.ndarray], step: bool) -> Tuple[float, torch.Tensor]:
         module = self._module
-        module.w.copy_(w)
+        if w is not module.w:
+            module.w.copy_(w)
         module.model.train()
         if rows is not None:
             module.gradient.zero_()

@@ -116,6 +116,31 @@ class TorchTest(unittest.TestCase):
         client.ask("a", w, ["loss"])
         self.assertTrue(model[1].running_mean.any())
 
+    def test_scalars_integers_and_empty_buffers_do_no_harm(self):
+        class Scaled(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = torch.nn.Linear(4, 3)
+                self.temperature = torch.nn.Parameter(torch.tensor(2.0))
+                self.register_buffer("mean", torch.tensor(0.0))
+                self.register_buffer("steps", torch.tensor(0))
+                self.register_buffer("empty", torch.zeros(0))
+
+            def forward(self, x):
+                self.steps += 1
+                self.mean += 1
+                return self.linear(x) / self.temperature
+
+        model = Scaled()
+        self.assertEqual(list(leeway.torch.federated(model)), ["temperature", "linear.weight", "linear.bias", "mean"])
+        w = flat(model)
+        reply, vectors = self.client(model).ask("a", w, ["displacement", "drift"],
+                                                {"step_size": 0.1, "steps": 2, "batch_size": 25})
+        self.assertEqual(reply["type"], "answer", reply)
+        self.assertNotEqual(vectors["displacement"][0], 0)
+        self.assertEqual(vectors["displacement"][-1], -2)  # what two steps counted
+        self.assertEqual(vectors["drift"][-1], 0)
+
     def test_test_part(self):
         client = self.client(mlp(), test=(X[:20], Y[:20]), chunk=6)
         reply, _ = client.ask("a", flat(mlp()), ["test_examples", "test_loss", "test_correct"])

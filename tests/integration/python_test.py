@@ -1,6 +1,8 @@
 """Clients in Python, against Leeway's own: the same numbers; the same bits from any number of processes and whatever
 is killed; and what is said when something is wrong."""
 
+import hashlib
+import json
 import os
 import shutil
 import signal
@@ -225,6 +227,26 @@ class LayersTest(PythonCase):
         self.assertIn(self.path("venv"), said)
         self.assertIn("True", said)
 
+    def test_the_wheel_carries_what_it_needs(self):
+        os.symlink(BIN, self.path("bin"))
+        subprocess.run([os.path.join(SOURCE, "packaging/wheel"), self.folder, self.path("wheels")], check=True,
+                       stdout=subprocess.DEVNULL)
+        subprocess.run(["/usr/bin/python3", "-m", "venv", "--system-site-packages", self.path("venv")], check=True)
+        wheel = self.path("wheels", os.listdir(self.path("wheels"))[0])
+        self.assertRegex(wheel, r"py3-none-manylinux_\d+_\d+_\w+\.whl$")
+        python = self.path("venv", "bin", "python3")
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", wheel], check=True)
+        environment = {"PATH": "/usr/bin:/bin"}
+        found = subprocess.run([python, "-c", "import leeway._programs as p; print(p.find('leeway-client'))"], check=True,
+                               cwd="/", text=True, stdout=subprocess.PIPE, env=environment).stdout.strip()
+        self.assertTrue(found.startswith(self.path("venv")), found)
+        libraries = subprocess.run(["ldd", found], check=True, text=True, stdout=subprocess.PIPE, env=environment).stdout
+        self.assertRegex(libraries, rf"libgrpc\+\+\S* => {self.path('venv')}")
+        done = subprocess.run([python, os.path.join(SOURCE, "examples/numpy_regression.py"), self.path("run")], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, timeout=TIMEOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("Heterogeneity does not hurt", done.stdout)
+
     def test_a_training_loop_of_ones_own(self):
         script = self.write("own.py", """
 import leeway, numpy as np, sys
@@ -250,6 +272,95 @@ for task in leeway.Client(sys.argv[1], examples=3, name=name):
         run = self.show()
         np.testing.assert_allclose(read_safetensors(run["final_model"])["w"], 2 * (1 - 0.5 ** 3), rtol=1e-10)
         self.assertAlmostEqual(run["rounds"][0]["loss"], (1 + 9) / 2, places=9)
+
+
+class MetricsTest(PythonCase):
+    SCRIPT = """
+import leeway, numpy as np, sys
+name, examples, value = sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+for task in leeway.Client(sys.argv[1], examples=examples, name=name):
+    more = {} if sys.argv[5:] and task.round == 2 else {"auc": value * task.round}
+    task.report(task.model, examples=examples, metrics={"loss": 1.0, **more})
+"""
+
+    def run_metrics(self, *more, config=""):
+        sys.path.insert(0, os.path.join(SOURCE, "python"))
+        import leeway
+        leeway.save({"w": np.zeros(2)}, self.path("m.safetensors"))
+        path = self.write("c.textproto", 'model { file: "m.safetensors" } weighting: EXAMPLES\n' + config +
+                          'phases { train { rounds: 3 local { step_size: 0.5 steps: 1 } drift_off: true metrics: "auc" } }')
+        script = self.write("metrics.py", self.SCRIPT)
+        server, address = self.start_server(path, 2)
+        clients = [self.python(script, address, "a", 1, 0.5), self.python(script, address, "b", 3, -2.0, *more)]
+        return server, clients
+
+    def test_weighted_means_are_in_records_table_and_report(self):
+        server, clients = self.run_metrics()
+        self.finish(server)
+        for client in clients:
+            self.finish(client)
+        means = [t * (0.5 - 3 * 2.0) / 4 for t in (1, 2, 3)]
+        np.testing.assert_allclose([r["metric/auc"] for r in self.show()["rounds"]], means, rtol=1e-12)
+        self.run_program("leeway", "report", self.path("run"), "--out", self.path("report"))
+        with open(self.path("report", "rounds.csv")) as f:
+            names, *rows = [line.rstrip("\n").split(",") for line in f]
+        np.testing.assert_allclose([float(r[names.index("metric/auc")]) for r in rows], means, rtol=1e-12)
+        with open(self.path("report", "index.html")) as f:
+            self.assertIn("Metric auc over rounds", f.read())
+
+    def test_one_that_leaves_it_out_loses_its_place_in_the_round(self):
+        server, clients = self.run_metrics("leave out", config="cohort { minimum_reports: 1 attempts: 1 }\n")
+        self.assertEqual(clients[1].wait(TIMEOUT), 1)  # an exception in its loop
+        self.assertIn("the round asks for 'auc', and the report has none", self.log(clients[1].log_name))
+
+    def test_leeways_own_models_refuse_it(self):
+        data = self.synthetic(clients=2)
+        config = self.write("own.textproto", "model { linear_regression {} } cohort { attempts: 1 }\n"
+                            'phases { train { rounds: 1 local { step_size: 0.1 steps: 1 } metrics: "auc" } }')
+        code, said = self.federate(config, data, check=False)
+        self.assertEqual(code, 1, said)
+        self.assertIn("the metric 'auc', which Leeway's own models do not report", said)
+
+
+class ReadTest(PythonCase):
+    def test_tables_trackers_and_a_model_that_says_where_it_is_from(self):
+        script = self.write("read.py", """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import leeway, leeway.trackers, numpy as np
+from leeway.config import Config, LocalRule, Probe, Train
+from numpy_client import linear
+class Notes:
+    steps = []
+    def log(self, step, metrics): self.steps.append((step, metrics.get("loss"), metrics.get("probe/drift_bound@2")))
+def join(server, names):
+    rng = np.random.default_rng(len(names[0]))
+    leeway.join(server, gradient=linear, data={n: (rng.normal(size=(9, 2)), rng.normal(size=9)) for n in names})
+config = Config(seed=3, phases=[Train(rounds=4, local=LocalRule(step_size=0.1, steps=3)),
+                                Probe(point="CURRENT", step_size=0.1, steps=[1, 2])])
+run = leeway.simulate(config, join, clients=["a", "bb"], processes=2, model={"w": np.zeros(2)}, out=sys.argv[2],
+                      trackers=[Notes()])
+run.save_model(sys.argv[2] + "/mine.safetensors")
+assert list(run.clients().index) == ["a", "bb"] and set(run.clients().examples) == {9}, run.clients()
+rounds = run.rounds()
+cosine = rounds.pairwise_cosine
+np.testing.assert_allclose(rounds.update_diversity, 2 / (1 + cosine))
+assert len(run.drift()) == 2 and run.status == "done"
+assert [s for s, *_ in Notes.steps] == [1, 2, 3, 4, 5], Notes.steps
+assert all(loss is not None for _, loss, _ in Notes.steps[:4]) and Notes.steps[4][2] > 0
+""")
+        child = self.python(script, CLIENTS, self.path("run"))
+        self.finish(child)
+        run = self.show()
+        with open(self.path("run", "mine.safetensors"), "rb") as f:
+            header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+        origin = header["__metadata__"]
+        self.assertEqual((origin["run_id"], origin["round"], origin["model"]), (run["run_id"], "4", "final"))
+        with open(run["final_model"], "rb") as f:
+            self.assertEqual(origin["model_sha256"], hashlib.sha256(f.read()).hexdigest())
+        self.assertRegex(origin["config_sha256"], "^[0-9a-f]{64}$")
+        np.testing.assert_array_equal(read_safetensors(self.path("run", "mine.safetensors"))["w"],
+                                      read_safetensors(run["final_model"])["w"])
 
 
 class LoaderTest(PythonCase):
