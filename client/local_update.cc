@@ -108,6 +108,13 @@ bool Finite(const Values& x) {
   return (x - x).sum() == 0;
 }
 
+// The share of labels that are at least `label`, for every label.
+std::vector<double> SharesFrom(const TargetSummary& summary) {
+  std::vector<double> from = summary.shares;
+  for (size_t label = from.size(); label > 1; --label) from[label - 2] += from[label - 1];
+  return from;
+}
+
 // One client's work on one task.
 template <typename T>
 class Trajectory {
@@ -146,6 +153,7 @@ class Trajectory {
       LEEWAY_RETURN_IF_ERROR(Move());
     }
     if (local_task_.tests) Test();
+    if (local_task_.targets) Targets();
     LEEWAY_RETURN_IF_ERROR(Curvature());
     sums.Derive<T>(report_.weight, report_.vectors, absl::MakeSpan(report_.numbers));
     for (size_t i = 0; i < report_.numbers.size(); ++i) {
@@ -269,6 +277,23 @@ class Trajectory {
                absl::MakeSpan(report_.numbers));
   }
 
+  void Targets() {
+    const TaskSums& sums = local_task_.sums();
+    const TargetSummary summary = objective_.Targets();
+    Set(sums.number(kTarget), summary.mean);
+    Set(sums.number(kSquaredTarget), summary.mean_square);
+    const std::vector<double> from = SharesFrom(summary);
+    size_t place = 0;  // among the numbers
+    for (const v1::Sum& sum : task_.sums()) {
+      if (sum.name() == kLabelAbove) {
+        const double next = std::max(0.0, std::floor(sum.threshold()) + 1);
+        const bool any = next < static_cast<double>(from.size());
+        report_.numbers[place] = any ? std::min(1.0, from[static_cast<size_t>(next)]) : 0;
+      }
+      if (sum.shape() == v1::NUMBER) ++place;
+    }
+  }
+
   // A number, if it is asked for.
   void Set(int place, double value) {
     if (place != TaskSums::kNone) report_.numbers[static_cast<size_t>(place)] = value;
@@ -317,6 +342,9 @@ LocalTask::LocalTask(const v1::Task& task, size_t dimension) : task_(task), sums
                       sums_.number(kPseudoGradientVariance, steps)});
     repeats = repeats || drifts.back().iterate_bias_squared != TaskSums::kNone ||
               drifts.back().pseudo_gradient_variance != TaskSums::kNone;
+  }
+  for (const char* name : {kLabelAbove, kTarget, kSquaredTarget}) {
+    targets = targets || sums_.number(name) != TaskSums::kNone;
   }
   curvature = sums_.vector(kHessian) != TaskSums::kNone;
   for (const char* name : {kSmoothnessAbove, kConvexityAbove, kHessianDistanceAbove}) {

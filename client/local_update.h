@@ -26,7 +26,7 @@ class LocalTask {
   // Something of the training part is in the answer: the loss, or along the local path.
   bool trains() const {
     return loss != TaskSums::kNone || gradient != TaskSums::kNone ||
-           displacement != TaskSums::kNone || !drifts.empty();
+           displacement != TaskSums::kNone || !drifts.empty() || targets;
   }
   bool only_tests() const { return !trains() && !curvature; }
 
@@ -40,6 +40,7 @@ class LocalTask {
   bool repeats = false;    // stochastic paths beside the first are needed
   bool curvature = false;  // Hessians or counts by spectrum
   bool tests = false;      // anything of the test part
+  bool targets = false;    // what the training targets are
 
  private:
   const v1::Task& task_;  // outlives this
