@@ -304,7 +304,8 @@ class Trajectory {
 
 }  // namespace
 
-LocalTask::LocalTask(const v1::Task& task, size_t dimension) : task_(task), sums_(task, dimension) {
+LocalTask::LocalTask(const v1::Task& task, size_t dimension, Others others)
+    : task_(task), sums_(task, dimension), others_(std::move(others)) {
   loss = sums_.number(kLoss);
   gradient = sums_.vector(kGradient);
   displacement = sums_.vector(kDisplacement);
@@ -323,6 +324,19 @@ LocalTask::LocalTask(const v1::Task& task, size_t dimension) : task_(task), sums
     curvature = curvature || sums_.number(name) != TaskSums::kNone;
   }
 }
+
+template <typename T>
+absl::StatusOr<const Vector<T>*> LocalTask::Other(const std::string& name) const {
+  const auto found = others_.find(name);
+  const auto* values =
+      found == others_.end() ? nullptr : std::get_if<Vector<T>>(found->second.get());
+  if (values != nullptr) return values;
+  return absl::InvalidArgumentError(absl::StrCat("order.others has no '", name,
+                                                 "' in the type of the model, which the task ",
+                                                 "needs; install the server's version of Leeway"));
+}
+template absl::StatusOr<const Vector<float>*> LocalTask::Other<float>(const std::string&) const;
+template absl::StatusOr<const Vector<double>*> LocalTask::Other<double>(const std::string&) const;
 
 template <typename T>
 absl::StatusOr<ClientReport<T>> RunTask(Objective<T>& objective, const LocalTask& task,

@@ -5,8 +5,10 @@
 #define LEEWAY_SERVER_PHASE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,6 +33,9 @@ struct RoundPlan {
   // taken while training has the number of the training round before it.
   std::optional<uint64_t> round_in_phase;
   ModelPtr base;  // the model to start from
+  // Further files in its shape that the task needs, by name. What they are made of is in the
+  // script's state.
+  std::map<std::string, ModelPtr> others;
 };
 
 // What phases leave for one another, and what never changes.
