@@ -150,6 +150,7 @@ class Trajectory {
     }
     if (local_task_.trains()) {
       Start();
+      LEEWAY_RETURN_IF_ERROR(Difference());
       LEEWAY_RETURN_IF_ERROR(Move());
     }
     if (local_task_.tests) Test();
@@ -183,6 +184,7 @@ class Trajectory {
   // at the start.
   void Start() {
     gradient_.resize(start_.size());
+    local_.resize(start_.size());
     const bool needed = local_task_.gradient != TaskSums::kNone || !local_task_.drifts.empty() ||
                         plan_.full_batch || !others_.empty();
     if (needed) {
@@ -192,6 +194,24 @@ class Trajectory {
     }
     if (needed) full_step_ = step_size_ * gradient_;
     if (local_task_.gradient != TaskSums::kNone) Report(local_task_.gradient) = gradient_;
+  }
+
+  // Of this client's losses at the model and at the other one that the order carries. Both are
+  // of Loss, not of Evaluate, so that equal models have equal losses to the last bit.
+  absl::Status Difference() {
+    if (local_task_.loss_difference == TaskSums::kNone) return absl::OkStatus();
+    LEEWAY_ASSIGN_OR_RETURN(const Vector<T>* other, local_task_.Other<T>(kOtherModel));
+    const double own = objective_.Loss(start_, local_);
+    const double difference = own - objective_.Loss(*other, local_);
+    Set(local_task_.loss_difference, difference);
+    size_t place = 0;  // among the numbers
+    for (const v1::Sum& sum : task_.sums()) {
+      if (sum.name() == kLossDifferenceAbove && difference > sum.threshold()) {
+        report_.numbers[place] = 1 / static_cast<double>(report_.weight);
+      }
+      if (sum.shape() == v1::NUMBER) ++place;
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Move() {
@@ -329,8 +349,10 @@ class Trajectory {
 
 }  // namespace
 
-LocalTask::LocalTask(const v1::Task& task, size_t dimension) : task_(task), sums_(task, dimension) {
+LocalTask::LocalTask(const v1::Task& task, size_t dimension, Others others)
+    : task_(task), sums_(task, dimension), others_(std::move(others)) {
   loss = sums_.number(kLoss);
+  loss_difference = sums_.number(kLossDifference);
   gradient = sums_.vector(kGradient);
   displacement = sums_.vector(kDisplacement);
   for (const char* name :
@@ -351,6 +373,19 @@ LocalTask::LocalTask(const v1::Task& task, size_t dimension) : task_(task), sums
     curvature = curvature || sums_.number(name) != TaskSums::kNone;
   }
 }
+
+template <typename T>
+absl::StatusOr<const Vector<T>*> LocalTask::Other(const std::string& name) const {
+  const auto found = others_.find(name);
+  const auto* values =
+      found == others_.end() ? nullptr : std::get_if<Vector<T>>(found->second.get());
+  if (values != nullptr) return values;
+  return absl::InvalidArgumentError(absl::StrCat("order.others has no '", name,
+                                                 "' in the type of the model, which the task ",
+                                                 "needs; install the server's version of Leeway"));
+}
+template absl::StatusOr<const Vector<float>*> LocalTask::Other<float>(const std::string&) const;
+template absl::StatusOr<const Vector<double>*> LocalTask::Other<double>(const std::string&) const;
 
 template <typename T>
 absl::StatusOr<ClientReport<T>> RunTask(Objective<T>& objective, const LocalTask& task,

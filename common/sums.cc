@@ -55,7 +55,6 @@ constexpr KnownSum kKnown[] = {
     {kTarget, v1::NUMBER, -kAny, kAny},
     {kSquaredTarget, v1::NUMBER, 0, kAny},
     {kLabelAbove, v1::NUMBER, 0, 1},
-    {kNewtonDecrement, v1::NUMBER, 0, kAny},
     {kLossSquared, v1::NUMBER, 0, kAny, kLoss, true},
     {kWeight, v1::NUMBER, 0, kAny, "", false, true},
     {kWeightedLoss, v1::NUMBER, -kAny, kAny, kLoss, false, true},

@@ -34,13 +34,12 @@ inline constexpr char kTestCorrect[] = "test_correct";
 inline constexpr char kEncodingError[] = "encoding_error";  // |decoded - exact displacement|^2
 inline constexpr char kEncodingVariance[] =
     "encoding_variance";  // weight * |decoded - exact drift|^2
-// F_c(w) - F_c(w'), where w' is the order's model "other".
+// F_c(w) - F_c(w'), where w' is the model of this name in the order's others.
 inline constexpr char kLossDifference[] = "loss_difference";
+inline constexpr char kOtherModel[] = "other";
 // Of the training targets: the mean, and the mean of their squares.
 inline constexpr char kTarget[] = "target";
 inline constexpr char kSquaredTarget[] = "squared_target";
-// Times the client's weight: g' H^-1 g, where g is its gradient and H the task's reference_hessian.
-inline constexpr char kNewtonDecrement[] = "newton_decrement";
 // The share of the client's training labels above the sum's threshold.
 inline constexpr char kLabelAbove[] = "label_above";
 // 1 if the client's quantity is above the sum's threshold, else 0: by such counts the
@@ -50,6 +49,7 @@ inline constexpr char kConvexityAbove[] = "convexity_above";
 inline constexpr char kHessianDistanceAbove[] = "hessian_distance_above";
 inline constexpr char kAccuracyAbove[] = "accuracy_above";
 inline constexpr char kTestLossAbove[] = "test_loss_above";
+// Over the client's weight, so that clients are counted.
 inline constexpr char kLossDifferenceAbove[] = "loss_difference_above";
 
 // Numbers that follow from the weight, a number or a vector of the same report.

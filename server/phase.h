@@ -5,8 +5,10 @@
 #define LEEWAY_SERVER_PHASE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,6 +36,9 @@ struct RoundPlan {
   // The cohort is the one that was drawn so many rounds ago.
   uint64_t cohort_of_rounds_ago = 0;
   bool without_loss = false;  // the loss at the start is not worth its cost
+  // Further files in its shape that the task needs, by name. What they are made of is in the
+  // script's state.
+  std::map<std::string, ModelPtr> others;
 };
 
 // What phases leave for one another, and what never changes.

@@ -128,9 +128,8 @@ v1::ReleaseResult Conclude(const std::vector<Comparison>& repeats, double start_
   result.set_synchronised_loss(mean.local_loss - mean.difference);
   result.set_difference(mean.difference);
   result.set_standard_error(std::sqrt(mean.standard_error));
-  double half = mean.clients > 1
-                    ? StudentQuantile(mean.clients - 1) * result.standard_error()
-                    : kNaN;
+  double half =
+      mean.clients > 1 ? StudentQuantile(mean.clients - 1) * result.standard_error() : kNaN;
   result.set_batch_error(batches ? kNaN : 0);
   if (repeats.size() > 1) {
     result.set_batch_error(ErrorOfMean(differences, mean.difference));

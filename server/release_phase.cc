@@ -15,12 +15,16 @@ namespace {
 constexpr size_t kComparisonSize = 6;  // numbers of a saved Comparison
 
 std::vector<double> Numbers(const Comparison& one) {
-  return {one.local_loss,     one.loss_standard_error,           one.difference,
+  return {one.local_loss,     one.loss_standard_error,         one.difference,
           one.standard_error, static_cast<double>(one.losers), static_cast<double>(one.clients)};
 }
 
 Comparison FromNumbers(const double* from) {
-  return {from[0], from[1], from[2], from[3], static_cast<uint32_t>(from[4]),
+  return {from[0],
+          from[1],
+          from[2],
+          from[3],
+          static_cast<uint32_t>(from[4]),
           static_cast<uint32_t>(from[5])};
 }
 
@@ -30,8 +34,8 @@ absl::StatusOr<ModelPtr> Average(const v1::Task& task, const Tally& tally, const
   const TaskSums sums(task, run.layout.size());
   const auto displacement = static_cast<size_t>(sums.vector(kDisplacement));
   std::atomic<bool> finite = true;
-  ModelPtr next = ChangeModel(
-      run.layout, model, run.workers, [&](size_t begin, absl::Span<double> values) {
+  ModelPtr next =
+      ChangeModel(run.layout, model, run.workers, [&](size_t begin, absl::Span<double> values) {
         const auto size = static_cast<Eigen::Index>(values.size());
         double space[kMostChanged];
         tally.Read(displacement, begin, absl::MakeSpan(space, values.size()));
@@ -74,6 +78,7 @@ class ReleasePhase : public PhaseScript {
       Ask(kLossDifference, plan.task);
       AskAbove(kLossDifferenceAbove, 0, plan.task);
       plan.base = local_;
+      plan.others[kOtherModel] = synchronised_;
     } else {
       const bool local = stage_ == Stage::kLocal;
       v1::LocalRule& rule = *plan.task.mutable_rule();
@@ -114,9 +119,12 @@ class ReleasePhase : public PhaseScript {
   }
 
   std::vector<double> Save() const override {
-    std::vector<double> out = {static_cast<double>(stage_),  static_cast<double>(index_),
-                               static_cast<double>(repeat_), static_cast<double>(rounds_),
-                               constant_loss_,               start_loss_};
+    std::vector<double> out = {static_cast<double>(stage_),
+                               static_cast<double>(index_),
+                               static_cast<double>(repeat_),
+                               static_cast<double>(rounds_),
+                               constant_loss_,
+                               start_loss_};
     for (const std::vector<Comparison>& repeats : found_) {
       out.push_back(static_cast<double>(repeats.size()));
       for (const Comparison& one : repeats) {
@@ -176,7 +184,7 @@ class ReleasePhase : public PhaseScript {
   ModelPtr local_;         // branch A
   ModelPtr synchronised_;  // branch B
   Stage stage_ = Stage::kYardstick;
-  uint32_t index_ = 0;   // into config_.steps
+  uint32_t index_ = 0;  // into config_.steps
   uint32_t repeat_ = 0;
   uint64_t rounds_ = 0;  // of the branch under way
   double constant_loss_ = 0;

@@ -14,7 +14,9 @@ namespace {
 class TrainPhase : public PhaseScript {
  public:
   explicit TrainPhase(const v1::Train& config)
-      : config_(config), optimizer_(MakeServerOptimizer(config.server())) {}
+      : config_(config),
+        optimizer_(MakeServerOptimizer(config.server())),
+        release_rounds_(config.has_release() ? RoundsOf(config.release()) : 0) {}
 
   RoundPlan Next(const RunContext& run, uint64_t rounds_done) const override {
     const Slot slot = SlotAt(rounds_done);
@@ -25,6 +27,10 @@ class TrainPhase : public PhaseScript {
         break;
       case v1::EVALUATE_ROUND:
         plan = PlanEvaluation(v1::Probe::CURRENT, run);
+        break;
+      case v1::RELEASE_ROUND:
+        plan = (release_ ? *release_ : *MakeReleasePhase(config_.release(), run))
+                   .Next(run, slot.before);
         break;
       default:
         plan = PlanTraining(run, slot.trained);
@@ -37,24 +43,52 @@ class TrainPhase : public PhaseScript {
   absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t rounds_done,
                               RunContext& run) override {
     if (plan.record.kind() == v1::TRAIN_ROUND) LEEWAY_RETURN_IF_ERROR(Move(plan, tally, run));
+    if (plan.record.kind() == v1::RELEASE_ROUND) {
+      if (!release_) release_ = MakeReleasePhase(config_.release(), run);
+      LEEWAY_ASSIGN_OR_RETURN(const bool tested, release_->Absorb(plan, tally, rounds_done, run));
+      if (tested) release_.reset();
+    }
     // The measures after the last training round are the end.
     return rounds_done + 1 >= Before(uint64_t{config_.rounds()} + 1);
   }
 
-  std::vector<double> Save() const override { return optimizer_->Save(); }
+  // The optimizer's state; in the midst of a release test, after that of the test and its size.
+  std::vector<double> Save() const override {
+    if (!config_.has_release()) return optimizer_->Save();
+    std::vector<double> out = release_ ? release_->Save() : std::vector<double>();
+    out.insert(out.begin(), static_cast<double>(out.size()));
+    const std::vector<double> optimizer = optimizer_->Save();
+    out.insert(out.end(), optimizer.begin(), optimizer.end());
+    return out;
+  }
   absl::Status Restore(const std::vector<double>& state, const RunContext& run) override {
-    return optimizer_->Restore(state, run.layout.size());
+    if (!config_.has_release()) return optimizer_->Restore(state, run.layout.size());
+    const double size = state.empty() ? -1 : state[0];
+    if (!(size >= 0 && size < static_cast<double>(state.size()))) {
+      return absl::DataLossError("saved state of a training with a release test is cut short");
+    }
+    const auto end = state.begin() + 1 + static_cast<std::ptrdiff_t>(size);
+    if (size > 0) {
+      release_ = MakeReleasePhase(config_.release(), run);
+      LEEWAY_RETURN_IF_ERROR(release_->Restore({state.begin() + 1, end}, run));
+    }
+    return optimizer_->Restore({end, state.end()}, run.layout.size());
   }
 
  private:
-  // What a round of the phase is for, and how many training rounds come before it.
+  // What a round of the phase is for, how many training rounds come before it and, of a
+  // release test, how many of its own.
   struct Slot {
     v1::RoundKind kind;
     uint64_t trained;
+    uint64_t before = 0;
   };
 
   bool ProbeAfter(uint64_t trained) const {
     return std::binary_search(config_.probe_at().begin(), config_.probe_at().end(), trained);
+  }
+  bool ReleaseAfter(uint64_t trained) const {
+    return std::binary_search(config_.release_at().begin(), config_.release_at().end(), trained);
   }
   bool EvaluateAfter(uint64_t trained) const {
     return trained > 0 && config_.evaluate_every() > 0 && trained % config_.evaluate_every() == 0;
@@ -63,14 +97,16 @@ class TrainPhase : public PhaseScript {
   // Rounds of the phase before the first that sees the model after `trained`
   // training rounds.
   uint64_t Before(uint64_t trained) const {
-    const auto& at = config_.probe_at();
-    const auto probes = std::lower_bound(at.begin(), at.end(), trained) - at.begin();
+    const auto earlier = [trained](const auto& at) {
+      return static_cast<uint64_t>(std::lower_bound(at.begin(), at.end(), trained) - at.begin());
+    };
     const uint64_t evaluations =
         trained > 0 && config_.evaluate_every() > 0 ? (trained - 1) / config_.evaluate_every() : 0;
-    return trained + static_cast<uint64_t>(probes) + evaluations;
+    return trained + earlier(config_.probe_at()) + evaluations +
+           earlier(config_.release_at()) * release_rounds_;
   }
 
-  // After every training round come its probe and its evaluation, if asked for.
+  // After every training round come its probe, its evaluation and its release test, if asked for.
   // Computed, not remembered: a resumed server needs no more than rounds_done.
   Slot SlotAt(uint64_t rounds_done) const {
     uint64_t low = 0;  // the last `trained` whose rounds begin at rounds_done or before
@@ -86,6 +122,7 @@ class TrainPhase : public PhaseScript {
     uint64_t ahead = rounds_done - Before(low);
     if (ProbeAfter(low) && ahead-- == 0) return {v1::PROBE_ROUND, low};
     if (EvaluateAfter(low) && ahead-- == 0) return {v1::EVALUATE_ROUND, low};
+    if (ReleaseAfter(low) && ahead < release_rounds_) return {v1::RELEASE_ROUND, low, ahead};
     return {v1::TRAIN_ROUND, low};
   }
 
@@ -135,6 +172,8 @@ class TrainPhase : public PhaseScript {
 
   v1::Train config_;
   std::unique_ptr<ServerOptimizer> optimizer_;
+  const uint64_t release_rounds_;         // of one test
+  std::unique_ptr<PhaseScript> release_;  // a test under way; null between two
 };
 
 }  // namespace
