@@ -202,7 +202,7 @@ class Trajectory {
     if (local_task_.loss_difference == TaskSums::kNone) return absl::OkStatus();
     LEEWAY_ASSIGN_OR_RETURN(const Vector<T>* other, local_task_.Other<T>(kOtherModel));
     const double own = objective_.Loss(start_, local_);
-    const double difference = own - objective_.Loss(*other, local_);
+    const double difference = objective_.Loss(*other, local_) - own;
     Set(local_task_.loss_difference, difference);
     size_t place = 0;  // among the numbers
     for (const v1::Sum& sum : task_.sums()) {

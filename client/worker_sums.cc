@@ -116,8 +116,8 @@ absl::StatusOr<double> WorkerSums::ValueOf(const v1::Sum& sum, size_t place,
   if (name == kLossDifference || name == kLossDifferenceAbove) {
     LEEWAY_ASSIGN_OR_RETURN(const double loss, NumberOf(numbers, kLoss));
     LEEWAY_ASSIGN_OR_RETURN(const double other, NumberOf(numbers, kOtherLoss));
-    if (name == kLossDifference) return loss - other;
-    return loss - other > sum.threshold() ? 1 / static_cast<double>(weight) : 0;
+    if (name == kLossDifference) return other - loss;
+    return other - loss > sum.threshold() ? 1 / static_cast<double>(weight) : 0;
   }
   if (!IsCount(name)) {
     LEEWAY_ASSIGN_OR_RETURN(const double value,

@@ -34,7 +34,7 @@ inline constexpr char kTestCorrect[] = "test_correct";
 inline constexpr char kEncodingError[] = "encoding_error";  // |decoded - exact displacement|^2
 inline constexpr char kEncodingVariance[] =
     "encoding_variance";  // weight * |decoded - exact drift|^2
-// F_c(w) - F_c(w'), where w' is the model of this name in the order's others.
+// F_c(w') - F_c(w), where w' is the model of this name in the order's others.
 inline constexpr char kLossDifference[] = "loss_difference";
 inline constexpr char kOtherModel[] = "other";
 // Of the training targets: the mean, and the mean of their squares.

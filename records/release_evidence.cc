@@ -35,26 +35,40 @@ std::string IntervalText(const v1::ReleaseResult& result) {
                          result.interval_low(), result.interval_high());
 }
 
-// A gap so small that even along the one direction between both models it is below what the
-// optimum owes to the sample of clients (docs/measures.md, 8).
-bool BelowSamplingError(const v1::ReleaseResult& result) {
+// Whether the difference is more than another sample of clients like these, or other batches,
+// could undo (docs/measures.md, 8). Where all clients took full-batch steps nothing was sampled,
+// and the standard error over clients is the yardstick; else the interval must exclude 0.
+bool IsCertain(const RunSummary& run, const v1::ReleaseResult& result) {
+  const bool sampled = result.clients() < run.clients || !(result.batch_error() == 0);
+  return sampled ? result.interval_low() > 0 : result.difference() > result.standard_error();
+}
+
+// So small that even along the one direction between both models the optimum is not known
+// better from these clients.
+bool IsSamplingError(const v1::ReleaseResult& result) {
   return result.difference() <= result.standard_error() / 2;
 }
 
-Finding FindingOf(const v1::RunConfig& config, const v1::ReleaseResult& result) {
-  const bool rounding = std::abs(result.difference()) <= kRounding * std::abs(result.local_loss());
+Finding FindingOf(const RunSummary& run, const v1::ReleaseResult& result) {
+  const v1::RunConfig& config = run.config;
   if (result.clients() < 2 || !(Scale(result) > 0)) return Finding::kUncertain;
   const double lost = result.lost();
-  if (lost > ConflictLost(config) && result.interval_low() > 0 && result.efficiency() < kHalf) {
+  if (lost > ConflictLost(config) && IsCertain(run, result) && result.efficiency() < kHalf) {
     return Finding::kConflict;
   }
-  if (Progress(result) > HarmlessLost(config)) return Finding::kUncertain;
-  if (rounding || BelowSamplingError(result)) return Finding::kHarmless;
+  if (Progress(result) > HarmlessLost(config) || lost > ConflictLost(config)) {
+    return Finding::kUncertain;
+  }
+  if (std::abs(result.difference()) <= kRounding * std::abs(result.local_loss())) {
+    return Finding::kHarmless;
+  }
   const bool sure = result.interval_high() < ConflictLost(config) * Scale(result);
-  return lost < HarmlessLost(config) && sure ? Finding::kHarmless : Finding::kUncertain;
+  const bool small = lost < HarmlessLost(config) && sure;
+  return small || IsSamplingError(result) ? Finding::kHarmless : Finding::kUncertain;
 }
 
-std::string DoubtOf(const v1::RunConfig& config, const v1::ReleaseResult& result) {
+std::string DoubtOf(const RunSummary& run, const v1::ReleaseResult& result) {
+  const v1::RunConfig& config = run.config;
   if (result.clients() < 2) return "a single client cannot disagree with itself";
   if (!(Scale(result) > 0)) {
     return absl::StrFormat(
@@ -68,16 +82,16 @@ std::string DoubtOf(const v1::RunConfig& config, const v1::ReleaseResult& result
         "explains; train longer, and test again",
         result.rounds(), result.h(), Percent(Progress(result)));
   }
-  if (!(result.interval_low() > 0) ||
-      !(result.interval_high() < ConflictLost(config) * Scale(result))) {
-    return absl::StrFormat(
-        "local steps lose %s, %s, which is too uncertain to tell; test with more clients%s",
-        Percent(result.lost()), IntervalText(result),
-        result.batch_error() > 0 ? ", or raise release.repeats" : "");
+  if (result.lost() > HarmlessLost(config) && result.lost() <= ConflictLost(config)) {
+    return absl::StrFormat("local steps lose %s; below %s is harmless, above %s a conflict",
+                           Percent(result.lost()), Percent(HarmlessLost(config)),
+                           Percent(ConflictLost(config)));
   }
-  return absl::StrFormat("local steps lose %s; below %s is harmless, above %s a conflict",
-                         Percent(result.lost()), Percent(HarmlessLost(config)),
-                         Percent(ConflictLost(config)));
+  return absl::StrFormat(
+      "local steps lose %s, a difference of %s, which another sample could undo; test with more "
+      "clients%s",
+      Percent(result.lost()), IntervalText(result),
+      result.batch_error() > 0 ? ", or raise release.repeats" : "");
 }
 
 const ReleaseEvidence& FirstWith(const std::vector<ReleaseEvidence>& all, Finding finding) {
@@ -109,8 +123,8 @@ std::vector<ReleaseEvidence> CollectReleases(const RunSummary& run) {
   for (const v1::RoundRecord& record : run.records) {
     if (!record.has_release()) continue;
     ReleaseEvidence one{record.release(), WhenText(run, record)};
-    one.finding = FindingOf(run.config, one.result);
-    if (one.finding == Finding::kUncertain) one.doubt = DoubtOf(run.config, one.result);
+    one.finding = FindingOf(run, one.result);
+    if (one.finding == Finding::kUncertain) one.doubt = DoubtOf(run, one.result);
     const auto same = std::find_if(all.begin(), all.end(), [&](const ReleaseEvidence& other) {
       return other.result.h() == one.result.h() &&
              SameStepSize(other.result.step_size(), one.result.step_size());

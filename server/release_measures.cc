@@ -87,7 +87,7 @@ Comparison ReadComparison(const v1::Task& task, const Tally& tally, const v1::Ro
   const auto weight = static_cast<double>(tally.weight());
   const auto clients = static_cast<double>(tally.clients());
   Comparison out;
-  out.local_loss = record.loss();
+  out.synchronised_loss = record.loss();
   out.loss_standard_error = record.loss_standard_error();
   out.clients = static_cast<uint32_t>(tally.clients());
   const double mean = number(kLossDifference) / weight;
@@ -112,7 +112,7 @@ v1::ReleaseResult Conclude(const std::vector<Comparison>& repeats, double start_
   std::vector<double> differences;
   double losers = 0;
   for (const Comparison& one : repeats) {
-    mean.local_loss += one.local_loss / n;
+    mean.synchronised_loss += one.synchronised_loss / n;
     mean.loss_standard_error += one.loss_standard_error / n;
     mean.difference += one.difference / n;
     mean.standard_error += one.standard_error * one.standard_error / n;
@@ -124,8 +124,8 @@ v1::ReleaseResult Conclude(const std::vector<Comparison>& repeats, double start_
   result.set_repeats(static_cast<uint32_t>(repeats.size()));
   result.set_clients(mean.clients);
   result.set_start_loss(start_loss);
-  result.set_local_loss(mean.local_loss);
-  result.set_synchronised_loss(mean.local_loss - mean.difference);
+  result.set_local_loss(mean.synchronised_loss + mean.difference);
+  result.set_synchronised_loss(mean.synchronised_loss);
   result.set_difference(mean.difference);
   result.set_standard_error(std::sqrt(mean.standard_error));
   double half =
@@ -140,7 +140,7 @@ v1::ReleaseResult Conclude(const std::vector<Comparison>& repeats, double start_
   result.set_difference_in_standard_errors(
       mean.loss_standard_error > 0 ? mean.difference / mean.loss_standard_error : kNaN);
   const double progress = start_loss - result.synchronised_loss();
-  result.set_efficiency(progress != 0 ? (start_loss - mean.local_loss) / progress : kNaN);
+  result.set_efficiency(progress != 0 ? (start_loss - result.local_loss()) / progress : kNaN);
   result.set_constant_loss(constant_loss);
   const double scale = constant_loss - result.synchronised_loss();
   result.set_lost(scale > 0 ? mean.difference / scale : kNaN);

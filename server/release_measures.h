@@ -23,9 +23,9 @@ double ConstantLoss(const v1::Model& model, const v1::Task& task, const Tally& t
 
 // One comparison of two models: of each client's losses at both.
 struct Comparison {
-  double local_loss = 0;           // at the model
+  double synchronised_loss = 0;    // at the model, the end of branch B
   double loss_standard_error = 0;  // of it, over clients
-  double difference = 0;           // the model's loss less that of the other model
+  double difference = 0;           // how much larger the loss at the end of branch A is
   double standard_error = 0;       // of the difference, over clients; NaN of one client
   uint32_t losers = 0;             // clients whose difference is positive
   uint32_t clients = 0;

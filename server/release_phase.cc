@@ -15,8 +15,8 @@ namespace {
 constexpr size_t kComparisonSize = 6;  // numbers of a saved Comparison
 
 std::vector<double> Numbers(const Comparison& one) {
-  return {one.local_loss,     one.loss_standard_error,         one.difference,
-          one.standard_error, static_cast<double>(one.losers), static_cast<double>(one.clients)};
+  return {one.synchronised_loss, one.loss_standard_error,         one.difference,
+          one.standard_error,    static_cast<double>(one.losers), static_cast<double>(one.clients)};
 }
 
 Comparison FromNumbers(const double* from) {
@@ -77,8 +77,8 @@ class ReleasePhase : public PhaseScript {
     } else if (stage_ == Stage::kCompare) {
       Ask(kLossDifference, plan.task);
       AskAbove(kLossDifferenceAbove, 0, plan.task);
-      plan.base = local_;
-      plan.others[kOtherModel] = synchronised_;
+      plan.base = synchronised_;
+      plan.others[kOtherModel] = local_;
     } else {
       const bool local = stage_ == Stage::kLocal;
       v1::LocalRule& rule = *plan.task.mutable_rule();
