@@ -178,6 +178,9 @@ std::string ProgressView::PhaseResult() const {
     case v1::FIXED_POINT_ROUND:
       return absl::StrFormat("FedAvg's resting points found in %d rounds, %s",
                              record.round_in_phase(), ShortTime(phase_seconds_));
+    case v1::RELEASE_ROUND:
+      return absl::StrFormat("release tested in %d rounds, %s", record.round_in_phase(),
+                             ShortTime(phase_seconds_));
     default:
       return absl::StrCat(PhaseName(record.phase()), " done");
   }
@@ -198,6 +201,8 @@ std::string ProgressView::PhaseName(uint32_t phase) const {
       return "constants";
     case v1::Phase::kFixedPoint:
       return "fixed point";
+    case v1::Phase::kRelease:
+      return "release test";
     default:
       return "phase";
   }

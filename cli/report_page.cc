@@ -187,8 +187,36 @@ std::string OtherMeasures(const Report& report, const std::string& files) {
                       Text(files), "rounds.csv\">CSV</a></p>\n");
 }
 
+std::string ReleaseTestTable(const Report& report) {
+  if (!report.verdict.ok() || report.verdict->releases.empty()) return "";
+  std::string rows;
+  for (const ReleaseEvidence& one : report.verdict->releases) {
+    const v1::ReleaseResult& result = one.result;
+    const absl::string_view name = FindingName(one.finding);
+    absl::StrAppend(&rows, "<tr>", Element("td", name, name),
+                    Element("td", "number", absl::StrCat(result.h())),
+                    NumberCell(result.difference()), NumberCell(result.interval_low()),
+                    NumberCell(result.interval_high()));
+    absl::StrAppend(
+        &rows, NumberCell(result.difference_in_standard_errors()), NumberCell(result.efficiency()),
+        NumberCell(100 * result.lost()),
+        Element("td", "number", absl::StrCat(result.losers(), " of ", result.clients())),
+        "</tr>\n");
+  }
+  const v1::ReleaseResult& last = report.verdict->releases.back().result;
+  return absl::StrCat(
+      Table({"verdict", "H", "difference", "95 % from", "to", "in std errors", "efficiency",
+             "lost, %", "clients that lose"},
+            rows, 1),
+      "<p class=\"note\">Release test: the loss after ", last.rounds(),
+      " rounds of H local steps of ", ShortNumber(last.step_size()),
+      " less that after as many synchronised steps from the same model; lost is its share of what "
+      "the model explains.</p>\n");
+}
+
 std::string EvidenceTable(const Report& report, const std::string& files) {
   if (!report.verdict.ok()) return "";
+  if (report.verdict->evidence.empty()) return ReleaseTestTable(report);
   // Columns that would say the same in every row are left to the CSV file.
   const std::vector<Evidence>& all = report.verdict->evidence;
   const bool step_sizes = std::any_of(all.begin(), all.end(), [&](const Evidence& one) {
@@ -224,7 +252,8 @@ std::string EvidenceTable(const Report& report, const std::string& files) {
       "beside it.",
       step_sizes ? "" : absl::StrCat(" Step size ", ShortNumber(all.front().step_size), "."),
       intervals ? "" : " All clients were measured, so ρ² has no interval.",
-      "</p>\n<p class=\"files\"><a href=\"", Text(files), "verdict.csv\">CSV</a></p>\n");
+      "</p>\n<p class=\"files\"><a href=\"", Text(files), "verdict.csv\">CSV</a></p>\n",
+      ReleaseTestTable(report));
 }
 
 // What the theory asks for and a training does not have: also where the rest of the

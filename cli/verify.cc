@@ -102,7 +102,18 @@ class Verifier {
     }
   }
 
+  // The round that the cohort was drawn for: all rounds of a release test have that of its first.
+  uint64_t DrawnIn(const v1::RoundRecord& record) {
+    const bool release = record.kind() == v1::RELEASE_ROUND;
+    const bool next = release && last_release_.round() + 1 == record.round() &&
+                      last_release_.phase() == record.phase();
+    if (!next) first_of_release_ = record.round();
+    if (release) last_release_ = record;
+    return release ? first_of_release_ : record.round();
+  }
+
   void CheckAccepted(const v1::RoundRecord& record) {
+    const uint64_t drawn = DrawnIn(record);
     absl::StatusOr<std::vector<uint32_t>> accepted = store_.Accepted(record.round());
     if (!accepted.ok()) return Problem(accepted.status().message());
     result_.reports += accepted->size();
@@ -127,8 +138,8 @@ class Verifier {
     }
     // Who was asked follows from the seed, unless somebody stepped in or was put out.
     if (record.replaced() > 0 || records_.quarantines) return;
-    const std::vector<uint32_t> cohort = SampleCohort(
-        records_.config.seed(), record.round(), record.attempts(), clients_, record.sampled());
+    const std::vector<uint32_t> cohort =
+        SampleCohort(records_.config.seed(), drawn, record.attempts(), clients_, record.sampled());
     if (!std::includes(cohort.begin(), cohort.end(), accepted->begin(), accepted->end())) {
       Problem(round, "a client was counted that the seed does not sample");
     }
@@ -204,9 +215,11 @@ class Verifier {
   const std::string directory_;
   Records records_;
   Verification result_;
-  uint32_t clients_ = 0;         // without evaluators
-  std::string current_;          // the model that training has reached
-  uint32_t phase_ = UINT32_MAX;  // of the last training round
+  uint32_t clients_ = 0;           // without evaluators
+  std::string current_;            // the model that training has reached
+  uint32_t phase_ = UINT32_MAX;    // of the last training round
+  uint64_t first_of_release_ = 0;  // round of the release test under way
+  v1::RoundRecord last_release_;   // its last
 };
 
 }  // namespace

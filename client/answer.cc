@@ -138,15 +138,15 @@ class Gathering {
 
 }  // namespace
 
-absl::StatusOr<Answer> AnswerOrder(Worker& worker, const v1::Order& order, const Parameters& model,
-                                   uint64_t seed) {
+absl::StatusOr<Answer> AnswerOrder(Worker& worker, const v1::Order& order,
+                                   const OrderModels& models, uint64_t seed) {
   for (const uint32_t client : order.clients()) {
     if (client >= worker.clients()) {
       return absl::InternalError(
           absl::StrCat("order names hosted client ", client, " of ", worker.clients()));
     }
   }
-  Gathering gathering(worker, order, DimensionOf(model), seed);
+  Gathering gathering(worker, order, DimensionOf(*models.model), seed);
   if (const absl::Status known = CheckSums(order.task()); !known.ok()) {
     // Other tasks of the run may be within reach, so the process stays in it.
     for (size_t place = 0; place < static_cast<size_t>(order.clients_size()); ++place) {
@@ -154,7 +154,7 @@ absl::StatusOr<Answer> AnswerOrder(Worker& worker, const v1::Order& order, const
     }
     return std::move(gathering).Finish();
   }
-  worker.Compute(order, model, [&](size_t place, absl::StatusOr<AnyReport> report) {
+  worker.Compute(order, models, [&](size_t place, absl::StatusOr<AnyReport> report) {
     gathering.Add(place, std::move(report));
   });
   return std::move(gathering).Finish();

@@ -22,8 +22,8 @@ struct Answer {
 
 // A client that fails is left out and named in the header; only an order that makes no
 // sense is an error. `seed` is the run's.
-absl::StatusOr<Answer> AnswerOrder(Worker& worker, const v1::Order& order, const Parameters& model,
-                                   uint64_t seed);
+absl::StatusOr<Answer> AnswerOrder(Worker& worker, const v1::Order& order,
+                                   const OrderModels& models, uint64_t seed);
 
 }  // namespace leeway
 

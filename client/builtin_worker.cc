@@ -125,8 +125,8 @@ absl::StatusOr<Parameters> BuiltinWorker::Decode(absl::string_view file) const {
   return DecodeModel(file, layout_.tensors, "model");
 }
 
-void BuiltinWorker::Compute(const v1::Order& order, const Parameters& model, Take take) {
-  std::visit([&](const auto& values) { ComputeAs(order, values, take); }, model);
+void BuiltinWorker::Compute(const v1::Order& order, const OrderModels& models, Take take) {
+  std::visit([&](const auto& values) { ComputeAs(order, values, models, take); }, *models.model);
 }
 
 std::vector<size_t> BuiltinWorker::LongestFirst(const v1::Order& order) const {
@@ -147,8 +147,9 @@ uint64_t BuiltinWorker::Examples(uint32_t client) const {
 }
 
 template <typename T>
-void BuiltinWorker::ComputeAs(const v1::Order& order, const Vector<T>& model, Take take) {
-  const LocalTask task(order.task(), static_cast<size_t>(model.size()));
+void BuiltinWorker::ComputeAs(const v1::Order& order, const Vector<T>& model,
+                              const OrderModels& models, Take take) {
+  const LocalTask task(order.task(), static_cast<size_t>(model.size()), models.others);
   const std::vector<size_t> turns = LongestFirst(order);
   workers_->Run(turns.size(), [&](size_t turn) {
     const size_t place = turns[turn];

@@ -45,7 +45,7 @@ class BuiltinWorker : public Worker {
   // Builds the objectives for the run's model.
   absl::Status Prepare(const v1::Welcome& welcome) override;
   absl::StatusOr<Parameters> Decode(absl::string_view file) const override;
-  void Compute(const v1::Order& order, const Parameters& model, Take take) override;
+  void Compute(const v1::Order& order, const OrderModels& models, Take take) override;
 
  private:
   struct MadeClients {  // at the places after those with files
@@ -67,7 +67,8 @@ class BuiltinWorker : public Worker {
   std::vector<size_t> LongestFirst(const v1::Order& order) const;
   uint64_t Examples(uint32_t client) const;
   template <typename T>
-  void ComputeAs(const v1::Order& order, const Vector<T>& model, Take take);
+  void ComputeAs(const v1::Order& order, const Vector<T>& model, const OrderModels& models,
+                 Take take);
   template <typename T>
   absl::StatusOr<AnyReport> ComputeOne(const v1::Order& order, uint32_t client,
                                        const LocalTask& task, const Vector<T>& model);

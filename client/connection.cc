@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "client/model_fetch.h"
 #include "client/raw_stream.h"
-#include "common/digest.h"
 #include "common/failpoint.h"
 #include "common/rng.h"
 #include "common/status.h"
@@ -25,15 +25,16 @@ namespace {
 
 constexpr char kJoinMethod[] = "/leeway.v1.Federation/Join";
 constexpr char kSubmitMethod[] = "/leeway.v1.Federation/Submit";
-constexpr char kFetchMethod[] = "/leeway.v1.Federation/Fetch";
-constexpr int kResends = 3;    // of one report, when only its stream broke
-constexpr int kTransfers = 3;  // of one model, whose bytes are not what its name says
+constexpr int kResends = 3;  // of one report, when only its stream broke
 constexpr absl::Duration kShortWork = absl::Milliseconds(20);
 
 class Member {
  public:
   Member(Worker& worker, const ConnectionOptions& options)
-      : worker_(worker), options_(options), channel_(MakeChannel(options)) {
+      : worker_(worker),
+        options_(options),
+        channel_(MakeChannel(options)),
+        models_(worker, channel_) {
     std::random_device random;
     instance_ = (uint64_t{random()} << 32) | random();
   }
@@ -152,6 +153,7 @@ class Member {
         if (newest && newest->round() == order.round() && newest->attempt() == order.attempt()) {
           order.mutable_clients()->MergeFrom(newest->clients());
           order.mutable_groups()->MergeFrom(newest->groups());
+          order.mutable_state_rounds()->MergeFrom(newest->state_rounds());
         }
         newest = std::move(order);
         // As soon as a read waits, gRPC tells the server that there is room for more,
@@ -189,7 +191,7 @@ class Member {
     joined_ = true;
     if (order.run_id() == run_id_) return absl::OkStatus();
     run_id_.clear();
-    model_sha256_.clear();
+    models_.Clear();
     last_ = {};
     seed_ = order.welcome().seed();
     LEEWAY_RETURN_IF_ERROR(worker_.Prepare(order.welcome()));
@@ -199,11 +201,11 @@ class Member {
 
   absl::Status Do(const v1::Order& order, CallQueue& queue, std::unique_ptr<RawStream>& submit) {
     if (!IsDone(order)) {
-      const absl::Status fetched = FetchModel(order.model());
-      if (absl::IsNotFound(fetched)) return absl::OkStatus();  // the round has moved on
-      LEEWAY_RETURN_IF_ERROR(fetched);
+      const absl::StatusOr<OrderModels> models = models_.Get(order);
+      if (absl::IsNotFound(models.status())) return absl::OkStatus();  // the round has moved on
+      LEEWAY_RETURN_IF_ERROR(models.status());
       Failpoint("client.before_work");
-      LEEWAY_ASSIGN_OR_RETURN(last_, AnswerOrder(worker_, order, model_, seed_));
+      LEEWAY_ASSIGN_OR_RETURN(last_, AnswerOrder(worker_, order, *models, seed_));
       Failpoint("client.after_work");
       last_.header.set_without_receipt(true);
       resent_ = 0;
@@ -243,55 +245,6 @@ class Member {
     Failpoint("client.after_send");
   }
 
-  absl::Status FetchModel(const v1::ModelRef& ref) {
-    if (ref.sha256() == model_sha256_) return absl::OkStatus();
-    std::string file = ref.inline_();
-    for (int transfers = 0; Sha256Hex(file) != ref.sha256(); ++transfers) {
-      if (transfers == kTransfers) {
-        return absl::DataLossError(
-            absl::StrCat("model ", ref.sha256(), " came with another sha256 ", kTransfers,
-                         " times; check the network, and the server's disk with `leeway verify`"));
-      }
-      LEEWAY_RETURN_IF_ERROR(Transfer(ref, file));
-    }
-    LEEWAY_ASSIGN_OR_RETURN(model_, worker_.Decode(file));
-    model_sha256_ = ref.sha256();
-    return absl::OkStatus();
-  }
-
-  absl::Status Transfer(const v1::ModelRef& ref, std::string& file) {
-    file.resize(ref.size());
-    size_t received = 0;
-    for (int tries = 0; received < file.size(); ++tries) {
-      const absl::Status status = FetchFrom(ref, received, file);
-      if (status.ok()) continue;
-      if (!absl::IsUnavailable(status) || tries >= 5) return status;
-    }
-    return absl::OkStatus();
-  }
-
-  // Continues a transfer; `received` counts the bytes that have arrived.
-  absl::Status FetchFrom(const v1::ModelRef& ref, size_t& received, std::string& file) {
-    v1::FetchRequest request;
-    request.set_sha256(ref.sha256());
-    request.set_offset(received);
-    RawStream stream(channel_, kFetchMethod);
-    const grpc::Slice slice(request.SerializeAsString());
-    if (stream.Write(grpc::ByteBuffer(&slice, 1)) && stream.WritesDone()) {
-      grpc::ByteBuffer message;
-      while (received < file.size() && stream.Read(message)) {
-        LEEWAY_ASSIGN_OR_RETURN(
-            const size_t n,
-            ParseChunk(message, reinterpret_cast<std::byte*>(file.data()) + received,
-                       file.size() - received));
-        received += n;
-      }
-    }
-    if (received == file.size()) return absl::OkStatus();
-    const absl::Status status = stream.Finish();
-    return status.ok() ? absl::UnavailableError("the transfer ended early") : status;
-  }
-
   Worker& worker_;
   const ConnectionOptions& options_;
   const std::shared_ptr<grpc::Channel> channel_;
@@ -299,8 +252,7 @@ class Member {
   bool joined_ = false;
   std::string run_id_;  // of the run that worker_ is prepared for
   uint64_t seed_ = 0;
-  std::string model_sha256_;
-  Parameters model_;
+  ModelFetch models_;
   Answer last_;  // kept until a newer one: a restarted server gets it again
   int resent_ = 0;
   uint64_t carried_ = 0;  // reports sent on the open stream

@@ -129,6 +129,8 @@ class LinearRegression final : public Objective<double> {
 
   double DifferenceStep() const override { return 1; }
 
+  TargetSummary Targets() const override { return {y_.mean(), y_.array().square().mean(), {}}; }
+
   TestResult Test(ConstVectorRef<double> w) override {
     TestResult result;
     result.examples = static_cast<uint64_t>(test_x_.rows());
@@ -294,6 +296,14 @@ class SoftmaxRegression final : public Objective<double> {
       gradient += l2_ * w;
     }
     return loss;
+  }
+
+  TargetSummary Targets() const override {
+    TargetSummary summary;
+    summary.shares.resize(static_cast<size_t>(classes_));
+    for (const Index label : labels_) summary.shares[static_cast<size_t>(label)] += 1;
+    for (double& share : summary.shares) share /= static_cast<double>(labels_.size());
+    return summary;
   }
 
   // diag(p) - pp' is at most 1/2 for any probabilities p, so that the Hessian is at most

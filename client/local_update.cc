@@ -118,6 +118,13 @@ bool Finite(const Values& x) {
   return (x - x).sum() == 0;
 }
 
+// The share of labels that are at least `label`, for every label.
+std::vector<double> SharesFrom(const TargetSummary& summary) {
+  std::vector<double> from = summary.shares;
+  for (size_t label = from.size(); label > 1; --label) from[label - 2] += from[label - 1];
+  return from;
+}
+
 // One client's work on one task.
 template <typename T>
 class Trajectory {
@@ -153,9 +160,11 @@ class Trajectory {
     }
     if (local_task_.trains()) {
       Start();
+      LEEWAY_RETURN_IF_ERROR(Difference());
       LEEWAY_RETURN_IF_ERROR(Move());
     }
     if (local_task_.tests) Test();
+    if (local_task_.targets) Targets();
     LEEWAY_RETURN_IF_ERROR(Curvature());
     sums.Derive<T>(report_.weight, report_.vectors, absl::MakeSpan(report_.numbers));
     for (size_t i = 0; i < report_.numbers.size(); ++i) {
@@ -190,6 +199,7 @@ class Trajectory {
   // at the start.
   void Start() {
     gradient_.resize(start_.size());
+    local_.resize(start_.size());
     const bool needed = local_task_.gradient != TaskSums::kNone || !local_task_.drifts.empty() ||
                         plan_.full_batch || !others_.empty();
     if (needed) {
@@ -199,6 +209,24 @@ class Trajectory {
     }
     if (needed) full_step_ = step_size_ * gradient_;
     if (local_task_.gradient != TaskSums::kNone) Report(local_task_.gradient) = gradient_;
+  }
+
+  // Of this client's losses at the model and at the other one that the order carries. Both are
+  // of Loss, not of Evaluate, so that equal models have equal losses to the last bit.
+  absl::Status Difference() {
+    if (local_task_.loss_difference == TaskSums::kNone) return absl::OkStatus();
+    LEEWAY_ASSIGN_OR_RETURN(const Vector<T>* other, local_task_.Other<T>(kOtherModel));
+    const double own = objective_.Loss(start_, local_);
+    const double difference = objective_.Loss(*other, local_) - own;
+    Set(local_task_.loss_difference, difference);
+    size_t place = 0;  // among the numbers
+    for (const v1::Sum& sum : task_.sums()) {
+      if (sum.name() == kLossDifferenceAbove && difference > sum.threshold()) {
+        report_.numbers[place] = 1 / static_cast<double>(report_.weight);
+      }
+      if (sum.shape() == v1::NUMBER) ++place;
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Move() {
@@ -284,6 +312,23 @@ class Trajectory {
                absl::MakeSpan(report_.numbers));
   }
 
+  void Targets() {
+    const TaskSums& sums = local_task_.sums();
+    const TargetSummary summary = objective_.Targets();
+    Set(sums.number(kTarget), summary.mean);
+    Set(sums.number(kSquaredTarget), summary.mean_square);
+    const std::vector<double> from = SharesFrom(summary);
+    size_t place = 0;  // among the numbers
+    for (const v1::Sum& sum : task_.sums()) {
+      if (sum.name() == kLabelAbove) {
+        const double next = std::max(0.0, std::floor(sum.threshold()) + 1);
+        const bool any = next < static_cast<double>(from.size());
+        report_.numbers[place] = any ? std::min(1.0, from[static_cast<size_t>(next)]) : 0;
+      }
+      if (sum.shape() == v1::NUMBER) ++place;
+    }
+  }
+
   // A number, if it is asked for.
   void Set(int place, double value) {
     if (place != TaskSums::kNone) report_.numbers[static_cast<size_t>(place)] = value;
@@ -363,8 +408,10 @@ class Trajectory {
 
 }  // namespace
 
-LocalTask::LocalTask(const v1::Task& task, size_t dimension) : task_(task), sums_(task, dimension) {
+LocalTask::LocalTask(const v1::Task& task, size_t dimension, Others others)
+    : task_(task), sums_(task, dimension), others_(std::move(others)) {
   loss = sums_.number(kLoss);
+  loss_difference = sums_.number(kLossDifference);
   gradient = sums_.vector(kGradient);
   displacement = sums_.vector(kDisplacement);
   for (const char* name :
@@ -377,11 +424,27 @@ LocalTask::LocalTask(const v1::Task& task, size_t dimension) : task_(task), sums
     repeats = repeats || drifts.back().iterate_bias_squared != TaskSums::kNone ||
               drifts.back().pseudo_gradient_variance != TaskSums::kNone;
   }
+  for (const char* name : {kLabelAbove, kTarget, kSquaredTarget}) {
+    targets = targets || sums_.number(name) != TaskSums::kNone;
+  }
   curvature = sums_.vector(kHessian) != TaskSums::kNone;
   for (const char* name : {kSmoothnessAbove, kConvexityAbove, kHessianDistanceAbove}) {
     curvature = curvature || sums_.number(name) != TaskSums::kNone;
   }
 }
+
+template <typename T>
+absl::StatusOr<const Vector<T>*> LocalTask::Other(const std::string& name) const {
+  const auto found = others_.find(name);
+  const auto* values =
+      found == others_.end() ? nullptr : std::get_if<Vector<T>>(found->second.get());
+  if (values != nullptr) return values;
+  return absl::InvalidArgumentError(absl::StrCat("order.others has no '", name,
+                                                 "' in the type of the model, which the task ",
+                                                 "needs; install the server's version of Leeway"));
+}
+template absl::StatusOr<const Vector<float>*> LocalTask::Other<float>(const std::string&) const;
+template absl::StatusOr<const Vector<double>*> LocalTask::Other<double>(const std::string&) const;
 
 template <typename T>
 absl::StatusOr<ClientReport<T>> RunTask(Objective<T>& objective, const LocalTask& task,

@@ -4,6 +4,9 @@
 #define LEEWAY_CLIENT_LOCAL_UPDATE_H_
 
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,19 +22,26 @@ namespace leeway {
 // What a task asks for, worked out once for all clients of an order.
 class LocalTask {
  public:
-  LocalTask(const v1::Task& task, size_t dimension);
+  using Others = std::map<std::string, std::shared_ptr<const Parameters>>;  // by name
+
+  LocalTask(const v1::Task& task, size_t dimension, Others others = {});
 
   const v1::Task& task() const { return task_; }
   const TaskSums& sums() const { return sums_; }
+  // A vector that the order carries beside the model. An error if there is none, or it is of
+  // another type.
+  template <typename T>
+  absl::StatusOr<const Vector<T>*> Other(const std::string& name) const;
   // Something of the training part is in the answer: the loss, or along the local path.
   bool trains() const {
-    return loss != TaskSums::kNone || gradient != TaskSums::kNone ||
-           displacement != TaskSums::kNone || !drifts.empty();
+    return loss != TaskSums::kNone || loss_difference != TaskSums::kNone ||
+           gradient != TaskSums::kNone || displacement != TaskSums::kNone || !drifts.empty() ||
+           targets;
   }
   bool only_tests() const { return !trains() && !curvature; }
 
   // Places of sums that a trajectory fills; kNone where they are not asked for.
-  int loss, gradient, displacement;
+  int loss, loss_difference, gradient, displacement;
   struct DriftSum {
     uint32_t steps;  // as the task says: 0 is after the last
     int vector, iterate_bias_squared, pseudo_gradient_variance;
@@ -40,10 +50,12 @@ class LocalTask {
   bool repeats = false;    // stochastic paths beside the first are needed
   bool curvature = false;  // Hessians or counts by spectrum
   bool tests = false;      // anything of the test part
+  bool targets = false;    // what the training targets are
 
  private:
   const v1::Task& task_;  // outlives this
   TaskSums sums_;
+  const Others others_;
 };
 
 // Takes the local steps of `task` from `start`. Displacements u = w - w^(h) are

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -21,6 +22,13 @@ struct TestResult {
   uint64_t examples = 0;
   double loss_sum = 0;
   uint64_t correct = 0;
+};
+
+// What the training targets are, for the loss of the best constant answer.
+struct TargetSummary {
+  double mean = 0;
+  double mean_square = 0;
+  std::vector<double> shares;  // of each class; empty for regression
 };
 
 template <typename T>
@@ -49,6 +57,7 @@ class Objective {
   // Loss (summed) and correct answers on the test part; for regression, correct
   // is 0. Without a test part, examples is 0.
   virtual TestResult Test(ConstVectorRef<T> w) = 0;
+  virtual TargetSummary Targets() const { return {}; }
 };
 
 using AnyObjective =

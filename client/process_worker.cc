@@ -84,8 +84,9 @@ absl::Status ProcessWorker::Greet() {
 absl::Status ProcessWorker::Prepare(const v1::Welcome& welcome) {
   LEEWAY_ASSIGN_OR_RETURN(layout_, LayoutOf(welcome.model(), hosted_.schema()));
   seed_ = welcome.seed();
-  model_sha256_.clear();
-  LEEWAY_ASSIGN_OR_RETURN(model_, SharedFile::Make("leeway-model"));
+  model_.sha256.clear();
+  others_.clear();
+  LEEWAY_ASSIGN_OR_RETURN(model_.file, SharedFile::Make("leeway-model"));
   LEEWAY_ASSIGN_OR_RETURN(answer_, SharedFile::Make("leeway-answer"));
   prepare_ = PrepareMessage(welcome, layout_);
   prepared_ = false;
@@ -116,9 +117,26 @@ absl::StatusOr<Parameters> ProcessWorker::Decode(absl::string_view file) const {
   return DecodeModel(file, layout_.tensors, "model");
 }
 
-absl::Status ProcessWorker::WriteModel(const v1::Order& order, const Parameters& model) {
-  if (order.model().sha256() == model_sha256_) return absl::OkStatus();
-  model_sha256_.clear();
+absl::Status ProcessWorker::WriteModels(const v1::Order& order, const OrderModels& models) {
+  LEEWAY_RETURN_IF_ERROR(WriteModel(order.model(), *models.model, model_));
+  std::map<std::string, ModelFile> others;
+  for (const v1::NamedModel& other : order.others()) {
+    ModelFile& file = others[other.name()];
+    if (auto kept = others_.extract(other.name()); !kept.empty()) {
+      file = std::move(kept.mapped());
+    } else {
+      LEEWAY_ASSIGN_OR_RETURN(file.file, SharedFile::Make("leeway-other"));
+    }
+    LEEWAY_RETURN_IF_ERROR(WriteModel(other.model(), *models.others.at(other.name()), file));
+  }
+  others_ = std::move(others);
+  return absl::OkStatus();
+}
+
+absl::Status ProcessWorker::WriteModel(const v1::ModelRef& ref, const Parameters& model,
+                                       ModelFile& file) {
+  if (ref.sha256() == file.sha256) return absl::OkStatus();
+  file.sha256.clear();
   const std::string header = EncodeModelHeader(layout_.tensors, layout_.float64);
   const absl::string_view values = std::visit(
       [](const auto& v) {
@@ -126,13 +144,14 @@ absl::Status ProcessWorker::WriteModel(const v1::Order& order, const Parameters&
                                  static_cast<size_t>(v.size()) * sizeof(*v.data()));
       },
       model);
-  LEEWAY_RETURN_IF_ERROR(model_.Write({header, values}));
-  model_sha256_ = order.model().sha256();
+  LEEWAY_RETURN_IF_ERROR(file.file.Write({header, values}));
+  file.sha256 = ref.sha256();
   return absl::OkStatus();
 }
 
-void ProcessWorker::Compute(const v1::Order& order, const Parameters& model, Take take) {
-  const absl::Status written = WriteModel(order, model);
+void ProcessWorker::Compute(const v1::Order& order, const OrderModels& models, Take take) {
+  const Parameters& model = *models.model;
+  const absl::Status written = WriteModels(order, models);
   const WorkerSums sums(order.task(), static_cast<size_t>(SizeOf(model)));
   for (size_t place = 0; place < static_cast<size_t>(order.clients_size()); ++place) {
     const uint32_t client = order.clients(static_cast<int>(place));
@@ -161,11 +180,16 @@ absl::StatusOr<AnyReport> ProcessWorker::ComputeOne(const v1::Order& order, uint
   asked.rule = order.task().rule();
   asked.repeats = order.task().repeats();
   asked.random = Rng(seed_, order.round(), ClientKey(hosted.id()), Purpose::kBatchOrder).Name();
-  asked.model_file = model_.path();
-  asked.model_sha256 = model_sha256_;
+  asked.model = {model_.file.path(), model_.sha256};
+  for (const auto& [name, other] : others_) {
+    asked.others[name] = {other.file.path(), other.sha256};
+  }
   asked.sums = sums.asked();
   asked.answer_file = answer_.path();
-  LEEWAY_ASSIGN_OR_RETURN(const WorkerReply reply, Answer(std::move(asked)));
+  LEEWAY_ASSIGN_OR_RETURN(WorkerReply reply, Answer(asked));
+  if (sums.compares()) {
+    LEEWAY_ASSIGN_OR_RETURN(reply.numbers[WorkerSums::kOtherLoss], OtherLoss(std::move(asked)));
+  }
   ClientReport<T> report;
   absl::Status complete = ReadVectors<T>(sums, report.vectors);
   if (complete.ok()) {
@@ -177,6 +201,24 @@ absl::StatusOr<AnyReport> ProcessWorker::ComputeOne(const v1::Order& order, uint
     return complete;
   }
   return AnyReport(std::move(report));
+}
+
+absl::StatusOr<double> ProcessWorker::OtherLoss(WorkerOrder order) {
+  const auto other = order.others.find(kOtherModel);
+  if (other == order.others.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("order.others has no '", kOtherModel, "', which loss_difference needs"));
+  }
+  order.model = other->second;
+  order.others.clear();
+  order.sums = {{kLoss, 0, v1::NUMBER}};
+  LEEWAY_ASSIGN_OR_RETURN(const WorkerReply reply, Answer(std::move(order)));
+  const auto loss = reply.numbers.find(kLoss);
+  if (loss == reply.numbers.end()) {
+    Drop();
+    return absl::InvalidArgumentError("the worker's answer has no number 'loss'");
+  }
+  return loss->second;
 }
 
 absl::StatusOr<WorkerReply> ProcessWorker::Exchange(const WorkerOrder& order) {

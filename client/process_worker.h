@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,12 +49,17 @@ class ProcessWorker : public Worker {
   }
   absl::Status Prepare(const v1::Welcome& welcome) override;
   absl::StatusOr<Parameters> Decode(absl::string_view file) const override;
-  void Compute(const v1::Order& order, const Parameters& model, Take take) override;
+  void Compute(const v1::Order& order, const OrderModels& models, Take take) override;
 
   // The run is over; `error` says why, if that was not its end.
   void Finish(absl::string_view error);
 
  private:
+  struct ModelFile {
+    SharedFile file;
+    std::string sha256;  // of the model in it
+  };
+
   explicit ProcessWorker(const ProcessWorkerOptions& options) : options_(options) {}
 
   // A program that has said hello and, within a run, is prepared for it.
@@ -62,10 +68,14 @@ class ProcessWorker : public Worker {
   absl::Status SendPrepare();
   // Sends a line and waits for the next one.
   absl::StatusOr<std::string> Ask(const std::string& line, absl::Duration longest);
-  absl::Status WriteModel(const v1::Order& order, const Parameters& model);
+  // The files that the program reads this order's models from.
+  absl::Status WriteModels(const v1::Order& order, const OrderModels& models);
+  absl::Status WriteModel(const v1::ModelRef& ref, const Parameters& model, ModelFile& file);
   template <typename T>
   absl::StatusOr<AnyReport> ComputeOne(const v1::Order& order, uint32_t client,
                                        const WorkerSums& sums);
+  // The loss at the other model of this order: any worker can tell it.
+  absl::StatusOr<double> OtherLoss(WorkerOrder order);
   // The worker's answer to this order, which gets its number here; if it ends, it is
   // started and asked again.
   absl::StatusOr<WorkerReply> Answer(WorkerOrder order);
@@ -88,10 +98,10 @@ class ProcessWorker : public Worker {
   std::string prepare_;  // the message; empty before the first run
   ModelLayout layout_;
   uint64_t seed_ = 0;
-  SharedFile model_;
+  ModelFile model_;
+  std::map<std::string, ModelFile> others_;  // of the last order, by name
   SharedFile answer_;
-  std::string model_sha256_;  // of the model in model_
-  uint64_t orders_ = 0;       // sent so far
+  uint64_t orders_ = 0;  // sent so far
 };
 
 }  // namespace leeway

@@ -7,6 +7,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -18,6 +20,13 @@
 #include "proto/federation.pb.h"
 
 namespace leeway {
+
+// The models of an order.
+struct OrderModels {
+  std::shared_ptr<const Parameters> model;  // to start from
+  // Further vectors in its shape, by name.
+  std::map<std::string, std::shared_ptr<const Parameters>> others;
+};
 
 class Worker {
  public:
@@ -38,7 +47,7 @@ class Worker {
   virtual absl::StatusOr<Parameters> Decode(absl::string_view file) const = 0;
   // Does the task for each client of the order, which are all hosted here. Calls `take`
   // once for each, perhaps from several threads at a time.
-  virtual void Compute(const v1::Order& order, const Parameters& model, Take take) = 0;
+  virtual void Compute(const v1::Order& order, const OrderModels& models, Take take) = 0;
 };
 
 }  // namespace leeway

@@ -111,22 +111,26 @@ std::string OrderMessage(const WorkerOrder& order) {
                     {"steps", sum.steps},
                     {"shape", ShapeName(sum.shape)}});
   }
-  return Line({{"type", "order"},
-               {"order", order.number},
-               {"run", order.run},
-               {"round", order.round},
-               {"attempt", order.attempt},
-               {"client", order.client},
-               {"rule",
-                {{"step_size", order.rule.step_size()},
-                 {"steps", order.rule.steps()},
-                 {"epochs", order.rule.epochs()},
-                 {"batch_size", order.rule.batch_size()}}},
-               {"repeats", order.repeats},
-               {"random", order.random},
-               {"model", {{"file", order.model_file}, {"sha256", order.model_sha256}}},
-               {"sums", std::move(sums)},
-               {"answer_file", order.answer_file}});
+  Json message = {{"type", "order"},
+                  {"order", order.number},
+                  {"run", order.run},
+                  {"round", order.round},
+                  {"attempt", order.attempt},
+                  {"client", order.client},
+                  {"rule",
+                   {{"step_size", order.rule.step_size()},
+                    {"steps", order.rule.steps()},
+                    {"epochs", order.rule.epochs()},
+                    {"batch_size", order.rule.batch_size()}}},
+                  {"repeats", order.repeats},
+                  {"random", order.random},
+                  {"model", {{"file", order.model.file}, {"sha256", order.model.sha256}}},
+                  {"sums", std::move(sums)},
+                  {"answer_file", order.answer_file}};
+  for (const auto& [name, other] : order.others) {
+    message["others"][name] = {{"file", other.file}, {"sha256", other.sha256}};
+  }
+  return Line(message);
 }
 
 std::string FinishedMessage(absl::string_view error) {

@@ -29,6 +29,12 @@ struct AskedSum {
   std::string key() const;
 };
 
+// A model that a worker is given.
+struct AskedModel {
+  std::string file;
+  std::string sha256;
+};
+
 // What one order to a worker says.
 struct WorkerOrder {
   uint64_t number = 0;
@@ -39,8 +45,8 @@ struct WorkerOrder {
   v1::LocalRule rule;
   uint32_t repeats = 0;
   std::array<uint32_t, 4> random{};
-  std::string model_file;
-  std::string model_sha256;
+  AskedModel model;
+  std::map<std::string, AskedModel> others;  // by name
   std::vector<AskedSum> sums;
   std::string answer_file;
 };

@@ -20,6 +20,11 @@ bool IsCount(absl::string_view name) {
   return absl::EndsWith(name, kAbove) && MetricName(name).empty();
 }
 
+// What the training targets are is not asked of a worker: the server does without.
+bool IsOfTargets(absl::string_view name) {
+  return name == kLabelAbove || name == kTarget || name == kSquaredTarget;
+}
+
 bool IsTest(absl::string_view name) {
   return name == kTestExamples || name == kTestLoss || name == kTestCorrect ||
          name == kAccuracyAbove || name == kTestLossAbove;
@@ -70,7 +75,10 @@ void WorkerSums::AskForNumber(const v1::Sum& sum, size_t place) {
   const absl::string_view name = sum.name();
   // Filled in by the step that encodes, or below.
   if (name == kEncodingError || name == kEncodingVariance || sums_.Follows(place)) return;
-  if (name == kAccuracyAbove || name == kTestLossAbove) {
+  if (IsOfTargets(name)) return;
+  if (name == kLossDifference || name == kLossDifferenceAbove) {
+    AskFor(kLoss, 0, v1::NUMBER);
+  } else if (name == kAccuracyAbove || name == kTestLossAbove) {
     for (const char* test : {kTestExamples, kTestLoss, kTestCorrect}) AskFor(test, 0, v1::NUMBER);
   } else if (name != kHessianDistanceAbove) {
     AskFor(IsCount(name) ? absl::StripSuffix(name, kAbove) : name, sum.steps(), v1::NUMBER);
@@ -106,6 +114,13 @@ absl::StatusOr<double> WorkerSums::ValueOf(const v1::Sum& sum, size_t place,
                                            uint64_t weight, double hessian_distance) const {
   const absl::string_view name = sum.name();
   if (name == kEncodingError || name == kEncodingVariance || sums_.Follows(place)) return 0;
+  if (IsOfTargets(name)) return 0;
+  if (name == kLossDifference || name == kLossDifferenceAbove) {
+    LEEWAY_ASSIGN_OR_RETURN(const double loss, NumberOf(numbers, kLoss));
+    LEEWAY_ASSIGN_OR_RETURN(const double other, NumberOf(numbers, kOtherLoss));
+    if (name == kLossDifference) return other - loss;
+    return other - loss > sum.threshold() ? 1 / static_cast<double>(weight) : 0;
+  }
   if (!IsCount(name)) {
     LEEWAY_ASSIGN_OR_RETURN(const double value,
                             NumberOf(numbers, AskedSum{sum.name(), sum.steps()}.key()));

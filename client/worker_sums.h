@@ -25,6 +25,9 @@ class WorkerSums {
   WorkerSums(const v1::Task& task, size_t dimension);
 
   const std::vector<AskedSum>& asked() const { return asked_; }
+  // The loss at the order's other model is needed, too: Complete wants it as kOtherLoss.
+  bool compares() const { return sums_.number(kLossDifference) != TaskSums::kNone; }
+  static constexpr char kOtherLoss[] = "other loss";  // not a name of the protocol
   // The tensors of the answer's file. The first values of it are the report's vectors.
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   // Nothing of the training part is asked for.

@@ -34,6 +34,14 @@ inline constexpr char kTestCorrect[] = "test_correct";
 inline constexpr char kEncodingError[] = "encoding_error";  // |decoded - exact displacement|^2
 inline constexpr char kEncodingVariance[] =
     "encoding_variance";  // weight * |decoded - exact drift|^2
+// F_c(w') - F_c(w), where w' is the model of this name in the order's others.
+inline constexpr char kLossDifference[] = "loss_difference";
+inline constexpr char kOtherModel[] = "other";
+// Of the training targets: the mean, and the mean of their squares.
+inline constexpr char kTarget[] = "target";
+inline constexpr char kSquaredTarget[] = "squared_target";
+// The share of the client's training labels above the sum's threshold.
+inline constexpr char kLabelAbove[] = "label_above";
 // 1 if the client's quantity is above the sum's threshold, else 0: by such counts the
 // server finds extremes and percentiles over clients.
 inline constexpr char kSmoothnessAbove[] = "smoothness_above";
@@ -41,6 +49,8 @@ inline constexpr char kConvexityAbove[] = "convexity_above";
 inline constexpr char kHessianDistanceAbove[] = "hessian_distance_above";
 inline constexpr char kAccuracyAbove[] = "accuracy_above";
 inline constexpr char kTestLossAbove[] = "test_loss_above";
+// Over the client's weight, so that clients are counted.
+inline constexpr char kLossDifferenceAbove[] = "loss_difference_above";
 
 // "metric/NAME": a number that only the client's own model knows how to compute.
 inline constexpr char kMetric[] = "metric/";
@@ -50,6 +60,9 @@ inline constexpr char kLossSquared[] = "loss_squared";
 inline constexpr char kWeight[] = "weight";
 inline constexpr char kWeightedLoss[] = "weighted_loss";
 inline constexpr char kWeightedLossSquared[] = "weighted_loss_squared";
+inline constexpr char kLossDifferenceSquared[] = "loss_difference_squared";
+inline constexpr char kWeightedLossDifference[] = "weighted_loss_difference";
+inline constexpr char kWeightedLossDifferenceSquared[] = "weighted_loss_difference_squared";
 inline constexpr char kGradientSquared[] = "gradient_squared";
 inline constexpr char kDriftSquared[] = "drift_squared";
 inline constexpr char kWeightedDriftSquared[] = "weighted_drift_squared";

@@ -24,7 +24,8 @@ constexpr int kRecentRounds = 20;                          // that the time left
 
 // A reading may change the verdict only if one of these is in it.
 bool Weighs(const v1::RoundRecord& record) {
-  return record.has_fixed_point() || record.has_constants() || record.kind() == v1::PROBE_ROUND;
+  return record.has_fixed_point() || record.has_release() || record.has_constants() ||
+         record.kind() == v1::PROBE_ROUND;
 }
 
 // What the page may draw beside its own charts.

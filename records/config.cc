@@ -21,6 +21,7 @@
 #include "common/sums.h"
 #include "records/config_words.h"
 #include "records/network_config.h"
+#include "records/release_config.h"
 
 namespace leeway {
 namespace {
@@ -139,6 +140,13 @@ absl::Status CheckFixedPoint(absl::string_view field, const v1::FixedPoint& fixe
   return CheckSteps(field, fixed.steps());
 }
 
+absl::Status CheckReleaseTest(const std::string& field, const v1::ReleaseTest& release,
+                              const Seen& seen) {
+  LEEWAY_RETURN_IF_ERROR(CheckStepSize(field, release, seen));
+  LEEWAY_RETURN_IF_ERROR(CheckSteps(field, release.steps()));
+  return CheckRelease(field, release, seen.optimum);
+}
+
 // Probes while training.
 absl::Status CheckProbesAt(absl::string_view field, const v1::Train& train, const Seen& seen) {
   if (train.has_probe() != !train.probe_at().empty()) {
@@ -246,6 +254,11 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
   if (const absl::Status names = CheckMetricNames(metrics); !names.ok()) {
     return Bad(absl::StrCat(field, ".metrics"), names.message());
   }
+  LEEWAY_RETURN_IF_ERROR(CheckReleaseAt(std::string(field), train));
+  if (train.has_release()) {
+    LEEWAY_RETURN_IF_ERROR(
+        CheckReleaseTest(absl::StrCat(field, ".release"), train.release(), seen));
+  }
   return CheckProbesAt(field, train, seen);
 }
 
@@ -292,10 +305,13 @@ absl::Status CheckPhase(absl::string_view field, const v1::Phase& phase, Seen& s
       return absl::OkStatus();
     case v1::Phase::kFixedPoint:
       return CheckFixedPoint(absl::StrCat(field, ".fixed_point"), phase.fixed_point(), seen);
+    case v1::Phase::kRelease:
+      return CheckReleaseTest(absl::StrCat(field, ".release"), phase.release(), seen);
     case v1::Phase::KIND_NOT_SET:
       break;
   }
-  return Bad(field, "is empty; use optimum, probe, train, evaluate, constants or fixed_point");
+  return Bad(field,
+             "is empty; use optimum, probe, train, evaluate, constants, fixed_point or release");
 }
 
 }  // namespace
@@ -395,6 +411,7 @@ void CompleteConfig(v1::RunConfig& config) {
   if (config.max_update() == 0) config.set_max_update(256);
   if (config.harmless_below() == 0) config.set_harmless_below(0.25);
   if (config.conflict_above() == 0) config.set_conflict_above(1);
+  CompleteRelease(config);
   v1::Cohort& cohort = *config.mutable_cohort();
   if (cohort.deadline_seconds() == 0) cohort.set_deadline_seconds(600);
   if (cohort.attempts() == 0) cohort.set_attempts(5);
@@ -450,6 +467,7 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
     return Bad("cohort.spare", "needs cohort.size: without it all clients are asked anyway");
   }
   LEEWAY_RETURN_IF_ERROR(CheckLimits(config.limits(), config.encoding()));
+  LEEWAY_RETURN_IF_ERROR(CheckLost(config));
   if (config.phases().empty()) {
     return Bad("phases", "is empty; add at least one of optimum, probe, train, evaluate");
   }
@@ -481,6 +499,7 @@ absl::Status CheckClients(const v1::RunConfig& config, uint64_t clients) {
   }
   for (int i = 0; i < config.phases_size(); ++i) {
     const v1::Phase& phase = config.phases(i);
+    LEEWAY_RETURN_IF_ERROR(CheckReleaseClients(i, phase, clients));
     const v1::Probe& probe = phase.has_train() ? phase.train().probe() : phase.probe();
     if (probe.clients() > clients) {
       return Bad(

@@ -42,6 +42,10 @@ std::string MeasuresText(const v1::Train& train) {
     absl::StrAppend(&text, ", probing after ", absl::StrJoin(train.probe_at(), ", "),
                     " rounds for H = ", absl::StrJoin(train.probe().steps(), ", "));
   }
+  if (train.has_release()) {
+    absl::StrAppend(&text, ", testing release after ", absl::StrJoin(train.release_at(), ", "),
+                    " rounds for H = ", absl::StrJoin(train.release().steps(), ", "));
+  }
   if (train.evaluate_every() > 0) {
     absl::StrAppend(&text, ", evaluating every ", train.evaluate_every(), " rounds");
   }
@@ -139,16 +143,26 @@ struct Answer {
   std::string verdict;
 };
 
+// A model of one's own may be anything.
+bool IsConvex(const v1::Model& model) {
+  return !model.has_mlp() && !model.has_cnn() && !model.has_lstm() && !model.has_file();
+}
+
 Answer AnswerOf(const RunSummary& run) {
   const absl::StatusOr<Verdict> verdict = Judge(run);
   Answer answer;
+  // How far drift cancels out says nothing of what local steps cost a network.
+  const bool convex = IsConvex(run.config.model());
   if (verdict.ok()) answer.verdict = absl::StrCat("\nVerdict: ", VerdictText(*verdict));
   for (const std::string& text : RisingLosses(run)) {
     absl::StrAppend(&answer.verdict, "\nWarning: ", text, ".\n");
   }
   for (const v1::RoundRecord& probe : RecordsOf(run, v1::PROBE_ROUND)) {
     answer.probes += ProbeTable(run, probe);
-    if (!verdict.ok()) absl::StrAppend(&answer.probes, "\n", Conclusion(probe), "\n");
+    if (!verdict.ok() && convex) absl::StrAppend(&answer.probes, "\n", Conclusion(probe), "\n");
+  }
+  if (!verdict.ok() && !convex && !answer.probes.empty()) {
+    answer.verdict = absl::StrCat("\nNo verdict: ", verdict.status().message(), ".\n");
   }
   return answer;
 }
@@ -263,6 +277,12 @@ std::string PhaseText(const v1::Phase& phase) {
     case v1::Phase::kFixedPoint:
       return absl::StrCat("find where FedAvg comes to rest for H = ",
                           absl::StrJoin(phase.fixed_point().steps(), ", "));
+    case v1::Phase::kRelease:
+      return absl::StrCat("test release at ", PointName(phase.release().point()), ": ",
+                          phase.release().rounds(),
+                          " rounds of H local steps against synchronised "
+                          "ones, for H = ",
+                          absl::StrJoin(phase.release().steps(), ", "));
     default:
       return "unknown phase";
   }

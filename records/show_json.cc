@@ -69,6 +69,17 @@ ordered_json FixedPointsJson(const RunSummary& run, uint64_t after_round) {
   return points;
 }
 
+ordered_json ReleasesJson(const RunSummary& run, uint64_t after_round) {
+  ordered_json tests = ordered_json::array();
+  for (const v1::RoundRecord& record : run.records) {
+    if (!record.has_release() || record.round() <= after_round) continue;
+    ordered_json test = FieldsJson(record.release());
+    test["when"] = WhenText(run, record);
+    tests.push_back(std::move(test));
+  }
+  return tests;
+}
+
 // The drift at each h is called "steps" here, and who reported "clients".
 ordered_json ProbeJson(const v1::RoundRecord& probe) {
   ordered_json json = FieldsJson(probe);
@@ -101,6 +112,7 @@ ordered_json MeasuredJson(const RunSummary& run, uint64_t after_round) {
   json["optimum"] = OptimumJson(run);
   json["constants"] = ConstantsJson(run);
   json["fixed_points"] = FixedPointsJson(run, after_round);
+  json["releases"] = ReleasesJson(run, after_round);
   json["probes"] = ListJson(RecordsOf(run, v1::PROBE_ROUND, after_round), ProbeJson);
   json["rounds"] = ListJson(RecordsOf(run, v1::TRAIN_ROUND, after_round), RoundJson);
   json["evaluations"] = ListJson(EvaluationsOf(run, after_round), EvaluationJson);

@@ -22,6 +22,9 @@ constexpr char kPhasesToAdd[] =
     "phases { optimum {} } phases { constants { point: OPTIMUM } } "
     "phases { fixed_point { steps: [1, 10, 100] } }";
 
+// The step size is left to the reader: a test is about the one that training uses.
+constexpr char kReleaseToAdd[] = "phases { release { step_size: ETA steps: [1, 10, 50] } }";
+
 // Numbers of steps that a fixed_point phase lists and has no result for.
 std::vector<uint32_t> MissingSteps(const RunSummary& run) {
   std::vector<uint32_t> missing;
@@ -39,18 +42,37 @@ std::vector<uint32_t> MissingSteps(const RunSummary& run) {
   return missing;
 }
 
-std::optional<uint32_t> LargestHarmless(const std::vector<Evidence>& evidence,
+// What is found at one number of local steps, of fixed points or of release tests.
+struct Found {
+  uint32_t h;
+  Finding finding;
+};
+
+std::optional<uint32_t> LargestHarmless(const std::vector<Found>& all,
                                         const std::vector<uint32_t>& missing) {
-  const auto end = std::find_if(evidence.begin(), evidence.end(), [](const Evidence& one) {
-    return one.finding != Finding::kHarmless;
-  });
+  const auto end = std::find_if(all.begin(), all.end(),
+                                [](const Found& one) { return one.finding != Finding::kHarmless; });
   std::optional<uint32_t> largest;
-  for (auto one = evidence.begin(); one != end; ++one) {
+  for (auto one = all.begin(); one != end; ++one) {
     if (!missing.empty() && one->h >= missing.front()) break;
     // With another step size the same h may not be harmless.
-    if (end == evidence.end() || one->h < end->h) largest = one->h;
+    if (end == all.end() || one->h < end->h) largest = one->h;
   }
   return largest;
+}
+
+// The finding of all together, and the largest harmless h.
+void Weigh(const std::vector<Found>& all, Verdict& verdict) {
+  const auto any = [&](Finding finding) {
+    return std::any_of(all.begin(), all.end(),
+                       [&](const Found& one) { return one.finding == finding; });
+  };
+  verdict.largest_harmless_h = LargestHarmless(all, verdict.missing_h);
+  if (any(Finding::kConflict)) {
+    verdict.finding = Finding::kConflict;
+  } else if (!any(Finding::kUncertain) && verdict.missing_h.empty()) {
+    verdict.finding = Finding::kHarmless;
+  }
 }
 
 const Evidence* FirstWith(const std::vector<Evidence>& evidence, Finding finding) {
@@ -215,6 +237,49 @@ void WarnOfDoubts(const RunSummary& run, Verdict& verdict) {
   }
 }
 
+// The two ways to a verdict should agree.
+void WarnOfReleases(Verdict& verdict) {
+  for (const ReleaseEvidence& release : verdict.releases) {
+    for (const Evidence& one : verdict.evidence) {
+      const bool same =
+          one.h == release.result.h() && SameStepSize(one.step_size, release.result.step_size());
+      const bool differ = one.finding != release.finding && one.finding != Finding::kUncertain &&
+                          release.finding != Finding::kUncertain;
+      if (!same || !differ) continue;
+      verdict.warnings.push_back(absl::StrFormat(
+          "the release test at H = %d says %s (local steps lose %.2g %% of what the model "
+          "explains), the fixed point %s: their yardsticks differ (docs/measures.md, 8)",
+          one.h, FindingName(release.finding), 100 * release.result.lost(),
+          FindingName(one.finding)));
+    }
+  }
+}
+
+void JudgeReleases(const RunSummary& run, Verdict& verdict) {
+  verdict.sentence = ReleaseSentence(run, verdict.releases, verdict.finding);
+  if (!verdict.missing_h.empty()) {
+    absl::StrAppend(&verdict.sentence,
+                    " The release test at H = ", absl::StrJoin(verdict.missing_h, ", "),
+                    run.state == v1::FAILED
+                        ? " was not completed: the run failed; run it again in a new directory."
+                        : " is not complete yet; complete it with the same `leeway run` command.");
+  }
+  if (verdict.finding != Finding::kHarmless && verdict.largest_harmless_h.value_or(0) > 1) {
+    absl::StrAppend(&verdict.sentence, " Up to H = ", *verdict.largest_harmless_h,
+                    " it does not hurt.");
+  }
+  for (const ReleaseEvidence& one : verdict.releases) {
+    if (one.doubt.empty() || absl::StrContains(verdict.sentence, one.doubt)) continue;
+    verdict.warnings.push_back(
+        absl::StrCat("there is not enough evidence at H = ", one.result.h(), ": ", one.doubt));
+  }
+  if (std::isnan(verdict.releases.back().result.batch_error())) {
+    verdict.warnings.push_back(
+        "both branches were taken once, so the intervals do not hold the noise of the batches; "
+        "raise release.repeats");
+  }
+}
+
 absl::Status NoFixedPoint(const RunSummary& run) {
   if (IsNetwork(run.config.model())) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -223,6 +288,21 @@ absl::Status NoFixedPoint(const RunSummary& run) {
         "bound (`leeway report`), or run the same data with softmax_regression for a verdict"));
   }
   const auto& phases = run.config.phases();
+  const v1::Model& model = run.config.model();
+  if (!MissingReleases(run).empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(run.directory, " has not completed its release test: the run is ",
+                     StateName(run.state), run.message.empty() ? "" : ": ", run.message,
+                     run.state == v1::FAILED ? "; fix this and run it again in a new directory"
+                                             : "; complete it with the same `leeway run` command"));
+  }
+  if (model.has_mlp() || model.has_cnn() || model.has_lstm() || model.has_file()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        run.directory, " has not enough evidence for a verdict: add a release phase, `",
+        kReleaseToAdd,
+        "`, at the end of the config, with the step size of training for ETA, and "
+        "run it again"));
+  }
   const bool asked = std::any_of(phases.begin(), phases.end(),
                                  [](const v1::Phase& phase) { return phase.has_fixed_point(); });
   if (asked && run.state == v1::FAILED) {
@@ -249,21 +329,28 @@ absl::Status NoFixedPoint(const RunSummary& run) {
 absl::StatusOr<Verdict> Judge(const RunSummary& run) {
   Verdict verdict;
   verdict.evidence = CollectEvidence(run);
-  if (verdict.evidence.empty()) return NoFixedPoint(run);
-  verdict.missing_h = MissingSteps(run);
-  verdict.largest_harmless_h = LargestHarmless(verdict.evidence, verdict.missing_h);
-  if (FirstWith(verdict.evidence, Finding::kConflict) != nullptr) {
-    verdict.finding = Finding::kConflict;
-  } else if (FirstWith(verdict.evidence, Finding::kUncertain) == nullptr &&
-             verdict.missing_h.empty()) {
-    verdict.finding = Finding::kHarmless;
+  verdict.releases = CollectReleases(run);
+  std::vector<Found> all;
+  if (verdict.evidence.empty()) {
+    if (verdict.releases.empty()) return NoFixedPoint(run);
+    for (const ReleaseEvidence& one : verdict.releases) {
+      all.push_back({one.result.h(), one.finding});
+    }
+    verdict.missing_h = MissingReleases(run);
+    Weigh(all, verdict);
+    JudgeReleases(run, verdict);
+    return verdict;
   }
+  for (const Evidence& one : verdict.evidence) all.push_back({one.h, one.finding});
+  verdict.missing_h = MissingSteps(run);
+  Weigh(all, verdict);
   verdict.sentence = Sentence(run, verdict);
   WarnOfSteps(run, verdict);
   WarnOfFloor(run, verdict);
   WarnOfGaps(run, verdict);
   WarnOfClients(run, verdict);
   WarnOfDoubts(run, verdict);
+  WarnOfReleases(verdict);
   return verdict;
 }
 

@@ -1,7 +1,8 @@
 // Whether heterogeneity hurts FedAvg on a run's data, and up to which number of
 // local steps. It rests on where FedAvg comes to rest: the loss gap of its fixed
-// point over the optimum, in standard errors of the loss over clients (the rule is
-// in docs/measures.md). Pure functions of a run's records and config.
+// point over the optimum, in standard errors of the loss over clients; in a run without
+// fixed points, on its release tests (the rules are in docs/measures.md). Pure functions of a
+// run's records and config.
 #ifndef LEEWAY_RECORDS_VERDICT_H_
 #define LEEWAY_RECORDS_VERDICT_H_
 
@@ -12,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "records/evidence.h"
+#include "records/release_evidence.h"
 #include "records/show.h"
 
 namespace leeway {
@@ -20,12 +22,14 @@ struct Verdict {
   Finding finding = Finding::kUncertain;
   std::optional<uint32_t> largest_harmless_h;  // it and all smaller listed are harmless
   std::string sentence;
-  std::vector<Evidence> evidence;   // by h, then step size
-  std::vector<uint32_t> missing_h;  // listed in the config, but without a result; by size
+  std::vector<Evidence> evidence;         // by h, then step size; empty without fixed points
+  std::vector<ReleaseEvidence> releases;  // by h, then step size
+  std::vector<uint32_t> missing_h;        // listed in the config, but without a result; by size
   std::vector<std::string> warnings;
 };
 
-// FailedPrecondition, with the remedy, if the run has found no fixed point.
+// FailedPrecondition, with the remedy, if the run has neither found a fixed point nor completed
+// a release test.
 absl::StatusOr<Verdict> Judge(const RunSummary& run);
 
 // If the config has a step size with which local steps diverge: says so, with the

@@ -37,6 +37,7 @@ bool HasStepSizes(const Verdict& verdict) {
 }
 
 std::string Table(const Verdict& verdict) {
+  if (verdict.evidence.empty()) return "";
   const bool intervals = HasIntervals(verdict);
   const bool step_sizes = HasStepSizes(verdict);
   std::string text = absl::StrCat(
@@ -76,7 +77,9 @@ ordered_json EvidenceJson(const Evidence& one) {
 }  // namespace
 
 std::string VerdictText(const Verdict& verdict) {
-  std::string text = absl::StrCat(verdict.sentence, "\n\n", Table(verdict));
+  std::string text = absl::StrCat(verdict.sentence, "\n\n", Table(verdict),
+                                  verdict.evidence.empty() || verdict.releases.empty() ? "" : "\n",
+                                  ReleaseTable(verdict.releases));
   for (const std::string& warning : verdict.warnings) {
     absl::StrAppend(&text, "\nNote: ", warning, ".");
   }
@@ -93,6 +96,8 @@ ordered_json VerdictObject(const Verdict& verdict) {
     json["largest_harmless_h"] = *verdict.largest_harmless_h;
   }
   json["evidence"] = std::move(evidence);
+  json["releases"] = ordered_json::array();
+  for (const ReleaseEvidence& one : verdict.releases) json["releases"].push_back(ReleaseJson(one));
   json["warnings"] = verdict.warnings;
   return json;
 }

@@ -41,12 +41,13 @@ absl::StatusOr<RoundSpec> DrawRound(const v1::RunConfig& config, const Roster& r
   spec.group_count = plan.task.groups();
   if (asked > wanted) spec.enough = wanted;
   spec.minimum = rule.minimum_reports() == 0 ? wanted : std::min(rule.minimum_reports(), wanted);
-  for (const uint32_t i : SampleCohort(config.seed(), spec.round, attempt, population, asked)) {
+  const uint64_t drawn = spec.round - plan.cohort_of_rounds_ago;
+  for (const uint32_t i : SampleCohort(config.seed(), drawn, attempt, population, asked)) {
     spec.cohort.push_back(eligible[i]);
   }
   if (rule.replace_after_seconds() > 0) {
     spec.replace_after = absl::Seconds(rule.replace_after_seconds());
-    for (const uint32_t i : DrawReserves(config.seed(), spec.round, attempt, population, asked)) {
+    for (const uint32_t i : DrawReserves(config.seed(), drawn, attempt, population, asked)) {
       spec.reserves.push_back(eligible[i]);
     }
   }

@@ -31,6 +31,14 @@ uint64_t TargetsPerExample(const v1::Model& model, const v1::DataSchema& schema)
   return targets;
 }
 
+v1::ModelRef RefTo(const Model& model) {
+  v1::ModelRef ref;
+  ref.set_sha256(model.sha256);
+  ref.set_size(model.file.size());
+  if (model.file.size() <= kInlineModelBytes) ref.set_inline_(std::string(model.file.view()));
+  return ref;
+}
+
 v1::Order MakeOrder(const Journal& journal, const RoundPlan& plan, const RoundSpec& spec,
                     v1::Task task) {
   v1::Order order;
@@ -39,13 +47,19 @@ v1::Order MakeOrder(const Journal& journal, const RoundPlan& plan, const RoundSp
   order.set_round(spec.round);
   order.set_attempt(spec.attempt);
   *order.mutable_task() = std::move(task);
-  v1::ModelRef& model = *order.mutable_model();
-  model.set_sha256(plan.base->sha256);
-  model.set_size(plan.base->file.size());
-  if (plan.base->file.size() <= kInlineModelBytes) {
-    model.set_inline_(std::string(plan.base->file.view()));
+  *order.mutable_model() = RefTo(*plan.base);
+  for (const auto& [name, model] : plan.others) {
+    v1::NamedModel& other = *order.add_others();
+    other.set_name(name);
+    *other.mutable_model() = RefTo(*model);
   }
   return order;
+}
+
+std::vector<ModelPtr> ModelsOf(const RoundPlan& plan) {
+  std::vector<ModelPtr> models = {plan.base};
+  for (const auto& [name, model] : plan.others) models.push_back(model);
+  return models;
 }
 
 }  // namespace
@@ -195,7 +209,7 @@ absl::Status Engine::OpenRound(const RoundPlan& plan, uint32_t attempt) {
     MutexLock lock(&mu_);
     ShowRound(plan, spec);
     round_ = std::make_unique<Round>(std::move(spec), &roster_, std::move(aggregator));
-    sessions_.SetRound(order, plan.base);
+    sessions_.SetRound(order, ModelsOf(plan));
     work = round_->Work();
   }
   // Without the lock: reports to the first orders need not wait for the last ones.

@@ -248,15 +248,22 @@ void FillTest(const Sums& sums, v1::RoundRecord& record) {
 
 }  // namespace
 
-void AskForMeasures(v1::Task& task) {
+void AskForMeasures(v1::Task& task, bool losses) {
   const bool weighted = task.weighting() == v1::EXAMPLES;
   const bool encoded = task.encoding() != v1::EXACT;
   // An evaluation alone does not touch the training data.
-  if (!Asks(task, kTestExamples)) {
+  if (losses && !Asks(task, kTestExamples)) {
     Ask(kLoss, task);
     Ask(kLossSquared, task);
     if (weighted) {
       for (const char* name : {kWeight, kWeightedLoss, kWeightedLossSquared}) Ask(name, task);
+    }
+  }
+  if (Asks(task, kLossDifference)) {
+    Ask(kLossDifferenceSquared, task);
+    if (weighted) {
+      Ask(kWeightedLossDifference, task);
+      Ask(kWeightedLossDifferenceSquared, task);
     }
   }
   if (Asks(task, kGradient)) Ask(kGradientSquared, task);

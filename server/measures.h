@@ -26,9 +26,9 @@ struct Population {
 };
 
 // Adds to a task what the measures need beside the vectors that its phase asks for:
-// losses, squared norms, what encodings add. Weighting, encoding, rule and repeats must
-// be set.
-void AskForMeasures(v1::Task& task);
+// losses (unless they are not wanted), squared norms, what encodings add. Weighting, encoding,
+// rule and repeats must be set.
+void AskForMeasures(v1::Task& task, bool losses = true);
 
 // Fills what the task's sums can tell of a round: loss and its standard error,
 // gradient norm, dissimilarity, drift at each asked h, test results. What was not

@@ -26,6 +26,8 @@ uint32_t LargestStepsOfVerdict(const v1::RunConfig& config) {
     consider(phase.fixed_point().step_size(), phase.fixed_point().steps());
     consider(phase.train().local().step_size(), std::vector{MostSteps(phase.train().local())});
     consider(phase.train().probe().step_size(), phase.train().probe().steps());
+    consider(phase.release().step_size(), phase.release().steps());
+    consider(phase.train().release().step_size(), phase.train().release().steps());
   }
   return largest;
 }
@@ -78,6 +80,8 @@ std::unique_ptr<PhaseScript> MakePhase(const v1::Phase& phase, RunContext& run) 
       return MakeConstantsPhase(phase.constants(), run);
     case v1::Phase::kFixedPoint:
       return MakeFixedPointPhase(phase.fixed_point(), run);
+    case v1::Phase::kRelease:
+      return MakeReleasePhase(phase.release(), run);
     default:
       return MakeEvaluatePhase(phase.evaluate());
   }

@@ -5,8 +5,10 @@
 #define LEEWAY_SERVER_PHASE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,6 +33,12 @@ struct RoundPlan {
   // taken while training has the number of the training round before it.
   std::optional<uint64_t> round_in_phase;
   ModelPtr base;  // the model to start from
+  // The cohort is the one that was drawn so many rounds ago.
+  uint64_t cohort_of_rounds_ago = 0;
+  bool without_loss = false;  // the loss at the start is not worth its cost
+  // Further files in its shape that the task needs, by name. What they are made of is in the
+  // script's state.
+  std::map<std::string, ModelPtr> others;
 };
 
 // What phases leave for one another, and what never changes.
@@ -92,6 +100,9 @@ std::unique_ptr<PhaseScript> MakeEvaluatePhase(const v1::Evaluate& config);
 std::unique_ptr<PhaseScript> MakeConstantsPhase(const v1::Constants& config, const RunContext& run);
 std::unique_ptr<PhaseScript> MakeFixedPointPhase(const v1::FixedPoint& config,
                                                  const RunContext& run);
+std::unique_ptr<PhaseScript> MakeReleasePhase(const v1::ReleaseTest& config, const RunContext& run);
+// Rounds that the test takes.
+uint64_t RoundsOf(const v1::ReleaseTest& config);
 
 }  // namespace leeway
 

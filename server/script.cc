@@ -102,7 +102,7 @@ RoundPlan Script::Next() const {
   if (run_.config.model().has_file() && Asks(plan.task, kDisplacement)) {
     Ask(kDisplacementSquared, plan.task);
   }
-  AskForMeasures(plan.task);
+  AskForMeasures(plan.task, !plan.without_loss);
   for (v1::Sum& sum : *plan.task.mutable_sums()) {
     if (sum.shape() != v1::NUMBER && sum.largest() == 0) sum.set_largest(run_.config.max_update());
   }

@@ -45,12 +45,12 @@ bool Sessions::empty() const {
   return sinks_.empty();
 }
 
-void Sessions::SetRound(const v1::Order& order, ModelPtr base) {
+void Sessions::SetRound(const v1::Order& order, std::vector<ModelPtr> models) {
   grpc::Slice common(order.SerializeAsString());
   MutexLock lock(&mu_);
   order_ = std::move(common);
   grouped_ = order.task().groups() > 1;
-  base_ = std::move(base);
+  models_.swap(models);  // the old ones die after the lock is released
 }
 
 void Sessions::SendOrders(const std::vector<Assignment>& work) {
@@ -77,12 +77,13 @@ void Sessions::SendOrders(const std::vector<Assignment>& work) {
 
 absl::StatusOr<grpc::Slice> Sessions::FindModel(const std::string& sha256) const {
   MutexLock lock(&mu_);
-  if (base_ == nullptr || base_->sha256 != sha256) {
-    return absl::NotFoundError(
-        absl::StrCat("model ", sha256, " is not served now; wait for the next order"));
+  for (const ModelPtr& model : models_) {
+    if (model->sha256 != sha256) continue;
+    if (meter_) meter_->Fetched(model->file.size());
+    return ShareFile(model);
   }
-  if (meter_) meter_->Fetched(base_->file.size());
-  return ShareFile(base_);
+  return absl::NotFoundError(
+      absl::StrCat("model ", sha256, " is not served now; wait for the next order"));
 }
 
 bool Sessions::Rest(std::shared_ptr<RestingStream> stream) {

@@ -59,12 +59,12 @@ class Sessions {
   bool Remove(SessionId session);
   bool empty() const;
 
-  // What is sent in the round that opens now: its order, and the model it starts from.
-  void SetRound(const v1::Order& order, ModelPtr base);
+  // What is sent in the round that opens now: its order, and the models that it refers to.
+  void SetRound(const v1::Order& order, std::vector<ModelPtr> models);
   // Sends the round's order to those who have work in it. Once all orders of a round have
   // left, call WakeResting.
   void SendOrders(const std::vector<Assignment>& work);
-  // The file of the round's model. The slice shares the model's memory.
+  // The file of one of the round's models. The slice shares the model's memory.
   absl::StatusOr<grpc::Slice> FindModel(const std::string& sha256) const;
 
   // `stream` is called when the next orders have left, or the run is over. False if it is
@@ -96,7 +96,7 @@ class Sessions {
   absl::flat_hash_map<RestingStream*, std::shared_ptr<RestingStream>> resting_ ABSL_GUARDED_BY(mu_);
   grpc::Slice order_ ABSL_GUARDED_BY(mu_);  // of the round, the part that all have in common
   bool grouped_ ABSL_GUARDED_BY(mu_) = false;
-  ModelPtr base_ ABSL_GUARDED_BY(mu_);
+  std::vector<ModelPtr> models_ ABSL_GUARDED_BY(mu_);  // of the round
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<v1::Order> last_order_ ABSL_GUARDED_BY(mu_);  // once the run is over
   std::set<std::string> away_ ABSL_GUARDED_BY(mu_);

@@ -12,10 +12,28 @@
 namespace leeway {
 namespace {
 
+// The saved state of a training is that of its parts, each after its size.
+void AddPart(const std::vector<double>& part, std::vector<double>& state) {
+  state.push_back(static_cast<double>(part.size()));
+  state.insert(state.end(), part.begin(), part.end());
+}
+
+absl::StatusOr<std::vector<double>> TakePart(const std::vector<double>& state, size_t& at) {
+  const double size = at < state.size() ? state[at] : -1;
+  if (!(size >= 0 && size <= static_cast<double>(state.size() - at - 1))) {
+    return absl::DataLossError("saved state of a training is cut short");
+  }
+  const auto begin = state.begin() + static_cast<std::ptrdiff_t>(at) + 1;
+  at += 1 + static_cast<size_t>(size);
+  return std::vector<double>(begin, begin + static_cast<std::ptrdiff_t>(size));
+}
+
 class TrainPhase : public PhaseScript {
  public:
   TrainPhase(const v1::Train& config, const RunContext& run)
-      : config_(config), optimizer_(MakeServerOptimizer(config.server())) {
+      : config_(config),
+        optimizer_(MakeServerOptimizer(config.server())),
+        release_rounds_(config.has_release() ? RoundsOf(config.release()) : 0) {
     if (!config.local().has_auto_steps()) return;
     const bool sampled = run.config.cohort().size() > 0 && run.config.cohort().size() < run.clients;
     schedule_.emplace(config.local().auto_steps().largest(),
@@ -32,6 +50,10 @@ class TrainPhase : public PhaseScript {
       case v1::EVALUATE_ROUND:
         plan = PlanEvaluation(v1::Probe::CURRENT, run);
         break;
+      case v1::RELEASE_ROUND:
+        plan = (release_ ? *release_ : *MakeReleasePhase(config_.release(), run))
+                   .Next(run, slot.before);
+        break;
       default:
         plan = PlanTraining(run, slot.trained);
     }
@@ -46,36 +68,49 @@ class TrainPhase : public PhaseScript {
       if (schedule_) schedule_->Absorb(plan.record.loss(), GuaranteedDecrease(plan, tally, run));
       LEEWAY_RETURN_IF_ERROR(Move(plan, tally, run));
     }
+    if (plan.record.kind() == v1::RELEASE_ROUND) {
+      if (!release_) release_ = MakeReleasePhase(config_.release(), run);
+      LEEWAY_ASSIGN_OR_RETURN(const bool tested, release_->Absorb(plan, tally, rounds_done, run));
+      if (tested) release_.reset();
+    }
     // The measures after the last training round are the end.
     return rounds_done + 1 >= Before(uint64_t{config_.rounds()} + 1);
   }
 
-  // The choice of local steps, if there is one, and then the optimizer's state.
   std::vector<double> Save() const override {
     std::vector<double> state;
-    if (schedule_) state = schedule_->Save();
-    const std::vector<double> optimizer = optimizer_->Save();
-    state.insert(state.end(), optimizer.begin(), optimizer.end());
+    AddPart(schedule_ ? schedule_->Save() : std::vector<double>(), state);
+    AddPart(release_ ? release_->Save() : std::vector<double>(), state);
+    AddPart(optimizer_->Save(), state);
     return state;
   }
   absl::Status Restore(const std::vector<double>& state, const RunContext& run) override {
-    const size_t split = schedule_ ? std::min(state.size(), StepSchedule::kStateSize) : 0;
-    if (schedule_) {
-      LEEWAY_RETURN_IF_ERROR(schedule_->Restore(absl::MakeSpan(state).first(split)));
+    size_t at = 0;
+    LEEWAY_ASSIGN_OR_RETURN(const std::vector<double> schedule, TakePart(state, at));
+    LEEWAY_ASSIGN_OR_RETURN(const std::vector<double> release, TakePart(state, at));
+    LEEWAY_ASSIGN_OR_RETURN(const std::vector<double> optimizer, TakePart(state, at));
+    if (schedule_) LEEWAY_RETURN_IF_ERROR(schedule_->Restore(schedule));
+    if (!release.empty()) {
+      release_ = MakeReleasePhase(config_.release(), run);
+      LEEWAY_RETURN_IF_ERROR(release_->Restore(release, run));
     }
-    return optimizer_->Restore({state.begin() + static_cast<std::ptrdiff_t>(split), state.end()},
-                               run.layout.size());
+    return optimizer_->Restore(optimizer, run.layout.size());
   }
 
  private:
-  // What a round of the phase is for, and how many training rounds come before it.
+  // What a round of the phase is for, how many training rounds come before it and, of a
+  // release test, how many of its own.
   struct Slot {
     v1::RoundKind kind;
     uint64_t trained;
+    uint64_t before = 0;
   };
 
   bool ProbeAfter(uint64_t trained) const {
     return std::binary_search(config_.probe_at().begin(), config_.probe_at().end(), trained);
+  }
+  bool ReleaseAfter(uint64_t trained) const {
+    return std::binary_search(config_.release_at().begin(), config_.release_at().end(), trained);
   }
   bool EvaluateAfter(uint64_t trained) const {
     return trained > 0 && config_.evaluate_every() > 0 && trained % config_.evaluate_every() == 0;
@@ -84,14 +119,16 @@ class TrainPhase : public PhaseScript {
   // Rounds of the phase before the first that sees the model after `trained`
   // training rounds.
   uint64_t Before(uint64_t trained) const {
-    const auto& at = config_.probe_at();
-    const auto probes = std::lower_bound(at.begin(), at.end(), trained) - at.begin();
+    const auto earlier = [trained](const auto& at) {
+      return static_cast<uint64_t>(std::lower_bound(at.begin(), at.end(), trained) - at.begin());
+    };
     const uint64_t evaluations =
         trained > 0 && config_.evaluate_every() > 0 ? (trained - 1) / config_.evaluate_every() : 0;
-    return trained + static_cast<uint64_t>(probes) + evaluations;
+    return trained + earlier(config_.probe_at()) + evaluations +
+           earlier(config_.release_at()) * release_rounds_;
   }
 
-  // After every training round come its probe and its evaluation, if asked for.
+  // After every training round come its probe, its evaluation and its release test, if asked for.
   // Computed, not remembered: a resumed server needs no more than rounds_done.
   Slot SlotAt(uint64_t rounds_done) const {
     uint64_t low = 0;  // the last `trained` whose rounds begin at rounds_done or before
@@ -107,6 +144,7 @@ class TrainPhase : public PhaseScript {
     uint64_t ahead = rounds_done - Before(low);
     if (ProbeAfter(low) && ahead-- == 0) return {v1::PROBE_ROUND, low};
     if (EvaluateAfter(low) && ahead-- == 0) return {v1::EVALUATE_ROUND, low};
+    if (ReleaseAfter(low) && ahead < release_rounds_) return {v1::RELEASE_ROUND, low, ahead};
     return {v1::TRAIN_ROUND, low};
   }
 
@@ -177,6 +215,8 @@ class TrainPhase : public PhaseScript {
   v1::Train config_;
   std::unique_ptr<ServerOptimizer> optimizer_;
   std::optional<StepSchedule> schedule_;  // with auto_steps
+  const uint64_t release_rounds_;         // of one test
+  std::unique_ptr<PhaseScript> release_;  // a test under way; null between two
 };
 
 }  // namespace

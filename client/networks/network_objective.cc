@@ -145,6 +145,24 @@ class NetworkObjective final : public Objective<float> {
     return data_.test ? TestOn(*data_.test, w) : TestResult();
   }
 
+  TargetSummary Targets() const override {
+    const bool text = model_.has_lstm();
+    TargetSummary summary;
+    summary.shares.resize(text               ? model_.lstm().vocabulary()
+                          : model_.has_mlp() ? model_.mlp().classes()
+                                             : model_.cnn().classes());
+    Typed(data_.train.y, [&](const auto* y) {
+      for (size_t i = 0; i < data_.train.y.size(); ++i) {
+        summary.shares[static_cast<size_t>(Read(y + i))] += 1;
+      }
+      return 0;
+    });
+    if (text) summary.shares[kPadToken] = 0;
+    const double count = static_cast<double>(std::max<uint64_t>(1, Count({})));
+    for (double& share : summary.shares) share /= count;
+    return summary;
+  }
+
  private:
   TestResult TestOn(const DataPart& part, const ConstVectorRef<float>& w) {
     TestResult result;

@@ -117,8 +117,12 @@ function showVerdict() {
     item.textContent = text;
     return item;
   }));
-  find('evidence-box').hidden = !verdict;
+  find('evidence-box').hidden = !verdict || verdict.evidence.length === 0;
+  find('release-box').hidden = !verdict || verdict.releases.length === 0;
   if (!verdict) return;
+  fill('release', [' H', ' difference', ' 95 % from', ' to', ' in standard errors', ' efficiency', ' lost', ' clients that lose', 'verdict:'],
+       verdict.releases.map((r) => [r.h, r.difference, r.interval_low, r.interval_high, r.difference_in_standard_errors,
+                                    r.efficiency, r.lost, r.losers, r.verdict]));
   fill('evidence', [' H', ' loss gap', ' in standard errors', ' |w_H − w*|²', ' ρ²', ' bound', 'verdict:'],
        verdict.evidence.map((e) => [e.h, e.gap, e.gap_in_standard_errors, e.distance_squared,
                                     e.unbiased_drift_squared, e.drift_bound, e.verdict]));

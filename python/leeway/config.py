@@ -328,6 +328,37 @@ class ServerOptimizer(Message):
 
 
 @dataclass
+class ReleaseTest(Message):
+    """The release test, for networks as for convex models. From the same model, one branch takes `rounds` rounds
+    of H local steps, the other the same number of steps with the models averaged after every step; then every
+    client evaluates both ends. If heterogeneity holds training back, the second branch is released and its loss
+    falls below. Test where training has settled. The current model stays as it is. It takes rounds x (sum of steps
+    + largest of steps) steps."""
+
+    KINDS: ClassVar[Dict[str, Any]] = {
+        "point": ("POINT_UNSPECIFIED", "INITIAL", "OPTIMUM", "CURRENT"),
+        "steps": "uint32",
+        "step_size": "double",
+        "auto_step_size": "bool",
+        "rounds": "uint32",
+        "batch_size": "uint32",
+        "clients": "uint32",
+        "repeats": "uint32",
+        "constant_loss": "double",
+    }
+
+    point: Optional[str] = None
+    steps: Sequence[int] = ()
+    step_size: Optional[float] = None
+    auto_step_size: Optional[bool] = None
+    rounds: Optional[int] = None
+    batch_size: Optional[int] = None
+    clients: Optional[int] = None
+    repeats: Optional[int] = None
+    constant_loss: Optional[float] = None
+
+
+@dataclass
 class Train(Message):
     """T rounds of FedAvg."""
 
@@ -342,6 +373,8 @@ class Train(Message):
         "probe_at": "uint32",
         "evaluate_every": "uint32",
         "metrics": "string",
+        "release": ReleaseTest,
+        "release_at": "uint32",
     }
 
     rounds: Optional[int] = None
@@ -354,6 +387,8 @@ class Train(Message):
     probe_at: Sequence[int] = ()
     evaluate_every: Optional[int] = None
     metrics: Sequence[str] = ()
+    release: Optional[ReleaseTest] = None
+    release_at: Sequence[int] = ()
 
 
 @dataclass
@@ -415,6 +450,7 @@ class Phase(Message):
         "evaluate": Evaluate,
         "constants": Constants,
         "fixed_point": FixedPoint,
+        "release": ReleaseTest,
     }
 
     optimum: Optional[Optimum] = None
@@ -423,6 +459,7 @@ class Phase(Message):
     evaluate: Optional[Evaluate] = None
     constants: Optional[Constants] = None
     fixed_point: Optional[FixedPoint] = None
+    release: Optional[ReleaseTest] = None
 
 
 @dataclass
@@ -460,6 +497,8 @@ class RunConfig(Message):
         "conflict_above": "double",
         "limits": Limits,
         "encoding": ("EXACT", "BFLOAT16_WIRE", "INT8_WIRE"),
+        "harmless_lost": "double",
+        "conflict_lost": "double",
     }
 
     name: Optional[str] = None
@@ -468,12 +507,14 @@ class RunConfig(Message):
     weighting: Optional[str] = None
     cohort: Optional[Cohort] = None
     max_update: Optional[float] = None
-    phases: Sequence[Union[Phase, Optimum, Probe, Train, Evaluate, Constants, FixedPoint]] = ()
+    phases: Sequence[Union[Phase, Optimum, Probe, Train, Evaluate, Constants, FixedPoint, ReleaseTest]] = ()
     durability: Optional[str] = None
     harmless_below: Optional[float] = None
     conflict_above: Optional[float] = None
     limits: Optional[Limits] = None
     encoding: Optional[str] = None
+    harmless_lost: Optional[float] = None
+    conflict_lost: Optional[float] = None
 
 
 Config = RunConfig

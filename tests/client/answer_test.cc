@@ -51,9 +51,9 @@ class MadeUpWorker : public Worker {
   absl::Status Prepare(const v1::Welcome&) override { return absl::OkStatus(); }
   absl::StatusOr<Parameters> Decode(absl::string_view) const override { return Parameters(); }
 
-  void Compute(const v1::Order& order, const Parameters& model, Take take) override {
+  void Compute(const v1::Order& order, const OrderModels& models, Take take) override {
     ++computed;
-    const TaskSums sums(order.task(), static_cast<size_t>(SizeOf(model)));
+    const TaskSums sums(order.task(), static_cast<size_t>(SizeOf(*models.model)));
     const auto one = [&](size_t place) {
       const uint32_t client = order.clients(static_cast<int>(place));
       const auto failure = failures_.find(client);
@@ -164,8 +164,13 @@ class Reader {
 };
 
 template <typename T>
+OrderModels Models() {
+  return {.model = std::make_shared<const Parameters>(Model<T>()), .others = {}};
+}
+
+template <typename T>
 Answer AnswerTo(MadeUpWorker<T>& worker, const v1::Order& order) {
-  absl::StatusOr<Answer> answer = AnswerOrder(worker, order, Model<T>(), kSeed);
+  absl::StatusOr<Answer> answer = AnswerOrder(worker, order, Models<T>(), kSeed);
   EXPECT_TRUE(answer.ok()) << answer.status();
   return answer.ok() ? *std::move(answer) : Answer();
 }
@@ -275,7 +280,7 @@ TYPED_TEST(AnswerTest, AReportThatCannotBeSentIsItsClientsFailure) {
 TYPED_TEST(AnswerTest, AnOrderForAClientThatIsNotHostedIsAnError) {
   MadeUpWorker<TypeParam> worker(3);
   const absl::StatusOr<Answer> answer =
-      AnswerOrder(worker, Order({1, 3}), Model<TypeParam>(), kSeed);
+      AnswerOrder(worker, Order({1, 3}), Models<TypeParam>(), kSeed);
   EXPECT_EQ(answer.status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(answer.status().message()), HasSubstr("client 3 of 3"));
   EXPECT_EQ(worker.computed, 0);

@@ -72,11 +72,16 @@ TEST_F(WorkerMessagesTest, WhatTheWorkerIsToldIsAsSpecified) {
   order.rule.set_step_size(0.125);
   order.rule.set_steps(4);
   order.random = Rng(7, 5, ClientKey("clinic_07"), Purpose::kBatchOrder).Name();
-  order.model_file = vectors_["order"]["model"]["file"];
-  order.model_sha256 = vectors_["order"]["model"]["sha256"];
+  order.model.file = vectors_["order"]["model"]["file"];
+  order.model.sha256 = vectors_["order"]["model"]["sha256"];
   order.sums = WorkerSums(task, 2).asked();
   order.answer_file = vectors_["order"]["answer_file"];
   EXPECT_EQ(OrderMessage(order), vectors_["order"].dump());
+  const Json control = vectors_["others"]["control"];
+  order.others["control"] = {control["file"], control["sha256"]};
+  Json with_others = vectors_["order"];
+  with_others["others"] = vectors_["others"];
+  EXPECT_EQ(OrderMessage(order), with_others.dump());
   EXPECT_EQ(FinishedMessage(""), vectors_["finished"].dump());
   EXPECT_THAT(HelloMessage(), HasSubstr("\"type\":\"hello\",\"oldest\":1,\"newest\":1"));
 }

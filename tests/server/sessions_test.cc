@@ -56,12 +56,14 @@ class SessionsTest : public ::testing::Test {
     sessions_.Add(id, sink, Welcome());
     return sink;
   }
+  static ModelPtr MakeFile(const std::string& file) {
+    return std::make_shared<Model>(Model{Sha256Hex(file), Buffer(file)});
+  }
   void SetRound(uint64_t round, uint32_t groups = 1) {
     v1::Order order;
     order.set_round(round);
     order.mutable_task()->set_groups(groups);
-    const std::string file = "the file";
-    sessions_.SetRound(order, std::make_shared<Model>(Model{Sha256Hex(file), Buffer(file)}));
+    sessions_.SetRound(order, {MakeFile("the file"), MakeFile("another")});
   }
   Sessions sessions_{nullptr};
 };
@@ -85,13 +87,16 @@ TEST_F(SessionsTest, EachIsSentTheRoundsOrderWithItsOwnClients) {
   EXPECT_EQ(first->orders.size(), 2u);
 }
 
-TEST_F(SessionsTest, ServesTheModelOfTheRoundAndNoOther) {
+TEST_F(SessionsTest, ServesTheModelsOfTheRoundAndNoOther) {
   EXPECT_TRUE(absl::IsNotFound(sessions_.FindModel("").status()));
   SetRound(1);
   const auto file = sessions_.FindModel(Sha256Hex("the file"));
   ASSERT_TRUE(file.ok());
   EXPECT_EQ(std::string(file->begin(), file->end()), "the file");
-  EXPECT_TRUE(absl::IsNotFound(sessions_.FindModel(Sha256Hex("another")).status()));
+  const auto other = sessions_.FindModel(Sha256Hex("another"));
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(std::string(other->begin(), other->end()), "another");
+  EXPECT_TRUE(absl::IsNotFound(sessions_.FindModel(Sha256Hex("a third")).status()));
 }
 
 TEST_F(SessionsTest, ARestingStreamIsWokenOnceUnlessItIsGone) {

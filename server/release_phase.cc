@@ -1,0 +1,238 @@
+// The release test: what rounds of local steps lose against the same steps averaged one by one,
+// from the same model. It leaves the current model as it is.
+#include <atomic>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+#include "common/sums.h"
+#include "server/phase.h"
+#include "server/release_measures.h"
+
+namespace leeway {
+namespace {
+
+constexpr size_t kComparisonSize = 6;  // numbers of a saved Comparison
+
+std::vector<double> Numbers(const Comparison& one) {
+  return {one.synchronised_loss, one.loss_standard_error,         one.difference,
+          one.standard_error,    static_cast<double>(one.losers), static_cast<double>(one.clients)};
+}
+
+Comparison FromNumbers(const double* from) {
+  return {from[0],
+          from[1],
+          from[2],
+          from[3],
+          static_cast<uint32_t>(from[4]),
+          static_cast<uint32_t>(from[5])};
+}
+
+// Plain averaging: the model less the average displacement.
+absl::StatusOr<ModelPtr> Average(const v1::Task& task, const Tally& tally, const Model& model,
+                                 const RunContext& run) {
+  const TaskSums sums(task, run.layout.size());
+  const auto displacement = static_cast<size_t>(sums.vector(kDisplacement));
+  std::atomic<bool> finite = true;
+  ModelPtr next =
+      ChangeModel(run.layout, model, run.workers, [&](size_t begin, absl::Span<double> values) {
+        const auto size = static_cast<Eigen::Index>(values.size());
+        double space[kMostChanged];
+        tally.Read(displacement, begin, absl::MakeSpan(space, values.size()));
+        Eigen::Map<Vector<double>> w(values.data(), size);
+        w -= Eigen::Map<Vector<double>>(space, size) / static_cast<double>(tally.weight());
+        if (!w.allFinite()) finite = false;
+      });
+  if (!finite) {
+    return absl::OutOfRangeError(
+        "the release test diverged: the model is no longer finite; lower release.step_size");
+  }
+  return next;
+}
+
+// The rounds of a test, in this order: one at the initial model, for the yardstick; then for
+// every repeat and every H, smallest first, branch A from its start, branch B on from where
+// the last H left it, and both ends compared.
+class ReleasePhase : public PhaseScript {
+ public:
+  ReleasePhase(const v1::ReleaseTest& config, const RunContext& run)
+      : config_(config),
+        layout_(run.layout),
+        start_(run.At(config.point())),
+        local_(start_),
+        synchronised_(start_) {
+    found_.resize(static_cast<size_t>(config.steps_size()));
+  }
+
+  RoundPlan Next(const RunContext& run, uint64_t rounds_done) const override {
+    RoundPlan plan;
+    plan.record.set_kind(v1::RELEASE_ROUND);
+    plan.record.set_point(config_.point());
+    plan.sample = config_.clients();
+    plan.cohort_of_rounds_ago = rounds_done;
+    plan.rounds_in_phase = RoundsOf(config_);
+    if (stage_ == Stage::kYardstick) {
+      AskForTargets(run.config.model(), plan.task);
+      plan.base = run.initial;
+    } else if (stage_ == Stage::kCompare) {
+      Ask(kLossDifference, plan.task);
+      AskAbove(kLossDifferenceAbove, 0, plan.task);
+      plan.base = synchronised_;
+      plan.others[kOtherModel] = local_;
+    } else {
+      const bool local = stage_ == Stage::kLocal;
+      v1::LocalRule& rule = *plan.task.mutable_rule();
+      rule.set_step_size(run.StepSize(config_.step_size(), *config_.steps().rbegin()));
+      rule.set_steps(local ? H() : 1);
+      rule.set_batch_size(config_.batch_size());
+      Ask(kDisplacement, plan.task);
+      plan.base = local ? local_ : synchronised_;
+      // With full batches the loss comes with the first step.
+      plan.without_loss = config_.batch_size() > 0 && !AtStart();
+    }
+    return plan;
+  }
+
+  absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t,
+                              RunContext& run) override {
+    switch (stage_) {
+      case Stage::kYardstick:
+        constant_loss_ = Yardstick(plan, tally, run);
+        stage_ = Stage::kLocal;
+        return false;
+      case Stage::kLocal:
+        if (AtStart()) start_loss_ = plan.record.loss();
+        LEEWAY_ASSIGN_OR_RETURN(local_, Average(plan.task, tally, *local_, run));
+        if (++rounds_ < config_.rounds()) return false;
+        rounds_ = index_ == 0 ? 0 : config_.rounds() * config_.steps(static_cast<int>(index_) - 1);
+        stage_ = Stage::kSynchronised;
+        return false;
+      case Stage::kSynchronised:
+        LEEWAY_ASSIGN_OR_RETURN(synchronised_, Average(plan.task, tally, *synchronised_, run));
+        if (++rounds_ < uint64_t{config_.rounds()} * H()) return false;
+        stage_ = Stage::kCompare;
+        return false;
+      case Stage::kCompare:
+        break;
+    }
+    return Compare(plan, tally, run);
+  }
+
+  std::vector<double> Save() const override {
+    std::vector<double> out = {static_cast<double>(stage_),
+                               static_cast<double>(index_),
+                               static_cast<double>(repeat_),
+                               static_cast<double>(rounds_),
+                               constant_loss_,
+                               start_loss_};
+    for (const std::vector<Comparison>& repeats : found_) {
+      out.push_back(static_cast<double>(repeats.size()));
+      for (const Comparison& one : repeats) {
+        const std::vector<double> numbers = Numbers(one);
+        out.insert(out.end(), numbers.begin(), numbers.end());
+      }
+    }
+    for (const ModelPtr& model : {local_, synchronised_}) {
+      const Vector<double> values = ValuesOf(layout_, *model);
+      out.insert(out.end(), values.data(), values.data() + values.size());
+    }
+    return out;
+  }
+
+  absl::Status Restore(const std::vector<double>& state, const RunContext& run) override;
+
+ private:
+  enum class Stage { kYardstick, kLocal, kSynchronised, kCompare };
+
+  uint32_t H() const { return config_.steps(static_cast<int>(index_)); }
+  // At the first round of all that takes steps.
+  bool AtStart() const {
+    return stage_ == Stage::kLocal && rounds_ == 0 && index_ == 0 && repeat_ == 0;
+  }
+
+  // What to compare losses with: the best constant answer or, where nobody knows it, the
+  // initial model.
+  double Yardstick(const RoundPlan& plan, const Tally& tally, const RunContext& run) const {
+    if (config_.constant_loss() > 0) return config_.constant_loss();
+    const double constant = ConstantLoss(run.config.model(), plan.task, tally);
+    return std::isfinite(constant) ? constant : plan.record.loss();
+  }
+
+  // True when the test is over.
+  bool Compare(RoundPlan& plan, const Tally& tally, const RunContext& run) {
+    std::vector<Comparison>& repeats = found_[index_];
+    repeats.push_back(ReadComparison(plan.task, tally, plan.record));
+    if (repeat_ + 1 == config_.repeats()) {
+      v1::ReleaseResult& result = *plan.record.mutable_release();
+      result = Conclude(repeats, start_loss_, constant_loss_, config_.batch_size() > 0);
+      result.set_h(H());
+      result.set_step_size(run.StepSize(config_.step_size(), *config_.steps().rbegin()));
+      result.set_rounds(config_.rounds());
+    }
+    stage_ = Stage::kLocal;
+    rounds_ = 0;
+    local_ = start_;
+    if (++index_ < static_cast<uint32_t>(config_.steps_size())) return false;
+    index_ = 0;
+    synchronised_ = start_;
+    return ++repeat_ >= config_.repeats();
+  }
+
+  v1::ReleaseTest config_;
+  ModelLayout layout_;
+  ModelPtr start_;
+  ModelPtr local_;         // branch A
+  ModelPtr synchronised_;  // branch B
+  Stage stage_ = Stage::kYardstick;
+  uint32_t index_ = 0;  // into config_.steps
+  uint32_t repeat_ = 0;
+  uint64_t rounds_ = 0;  // of the branch under way
+  double constant_loss_ = 0;
+  double start_loss_ = 0;
+  std::vector<std::vector<Comparison>> found_;  // of each H, one for each repeat
+};
+
+absl::Status ReleasePhase::Restore(const std::vector<double>& state, const RunContext& run) {
+  constexpr size_t kFixed = 6;
+  const absl::Status cut = absl::DataLossError("saved release test is cut short");
+  size_t next = kFixed;
+  if (state.size() < kFixed) return cut;
+  stage_ = static_cast<Stage>(static_cast<int>(state[0]));
+  index_ = static_cast<uint32_t>(state[1]);
+  repeat_ = static_cast<uint32_t>(state[2]);
+  rounds_ = static_cast<uint64_t>(state[3]);
+  constant_loss_ = state[4];
+  start_loss_ = state[5];
+  for (std::vector<Comparison>& repeats : found_) {
+    if (next >= state.size()) return cut;
+    const auto count = static_cast<size_t>(state[next++]);
+    if (next + count * kComparisonSize > state.size()) return cut;
+    repeats.clear();
+    for (size_t i = 0; i < count; ++i, next += kComparisonSize) {
+      repeats.push_back(FromNumbers(&state[next]));
+    }
+  }
+  const size_t size = run.layout.size();
+  if (state.size() != next + 2 * size) return cut;
+  for (ModelPtr* model : {&local_, &synchronised_}) {
+    const Eigen::Map<const Vector<double>> values(&state[next], static_cast<Eigen::Index>(size));
+    *model = MakeModel(run.layout, Vector<double>(values));
+    next += size;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::unique_ptr<PhaseScript> MakeReleasePhase(const v1::ReleaseTest& config,
+                                              const RunContext& run) {
+  return std::make_unique<ReleasePhase>(config, run);
+}
+
+uint64_t RoundsOf(const v1::ReleaseTest& config) {
+  const auto count = static_cast<uint64_t>(config.steps_size());
+  const uint64_t largest = *config.steps().rbegin();
+  return 1 + config.repeats() * (config.rounds() * (count + largest) + count);
+}
+
+}  // namespace leeway
