@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "records/release_config.h"
 
 namespace leeway {
 namespace {
@@ -27,7 +28,10 @@ RoundRange TrainRounds(const v1::Train& train) {
   const uint64_t evaluations =
       train.evaluate_every() > 0 ? train.rounds() / train.evaluate_every() : 0;
   const uint64_t rounds =
-      train.rounds() + static_cast<uint64_t>(train.probe_at_size()) + evaluations;
+      train.rounds() + static_cast<uint64_t>(train.probe_at_size()) + evaluations +
+      (train.has_release()
+           ? static_cast<uint64_t>(train.release_at_size()) * RoundsOf(train.release())
+           : 0);
   return {rounds, rounds};
 }
 
@@ -57,6 +61,19 @@ double ProbeSeconds(const v1::Probe& probe, const Workload& work) {
          Sampled(probe.clients(), work.clients);
 }
 
+// Both branches' steps, and the evaluations at the ends.
+double ReleaseSeconds(const v1::ReleaseTest& release, const Workload& work) {
+  const double one = release.batch_size() == 0
+                         ? work.speed.full_batch_seconds
+                         : std::min(static_cast<double>(release.batch_size()), work.examples) *
+                               work.speed.example_seconds;
+  const double steps =
+      release.rounds() * (std::accumulate(release.steps().begin(), release.steps().end(), 0.0) +
+                          *release.steps().rbegin());
+  return release.repeats() * (steps * one + release.steps_size() * work.speed.full_batch_seconds) *
+         Sampled(release.clients(), work.clients);
+}
+
 // The loss at the start is one more gradient; with batches the drift needs it, too.
 double TrainingSeconds(const v1::RunConfig& config, const v1::Train& train, const Workload& work) {
   const v1::LocalRule& rule = train.local();
@@ -68,10 +85,14 @@ double TrainingSeconds(const v1::RunConfig& config, const v1::Train& train, cons
                (batches ? work.examples * speed.example_seconds : speed.full_batch_seconds);
   } else {
     const double taken = std::min(static_cast<double>(rule.batch_size()), work.examples);
-    seconds += rule.steps() * (batches ? taken * speed.example_seconds : speed.full_batch_seconds);
+    // How many steps auto_steps chooses is not known: the most.
+    const uint32_t steps = rule.has_auto_steps() ? rule.auto_steps().largest() : rule.steps();
+    seconds += steps * (batches ? taken * speed.example_seconds : speed.full_batch_seconds);
   }
   return seconds * Sampled(config.cohort().size(), work.clients) * train.rounds() +
-         train.probe_at_size() * ProbeSeconds(train.probe(), work);
+         train.probe_at_size() * ProbeSeconds(train.probe(), work) +
+         (train.has_release() ? train.release_at_size() * ReleaseSeconds(train.release(), work)
+                              : 0);
 }
 
 // Bytes of one value as clients write it.
@@ -103,6 +124,8 @@ RoundRange RoundsOf(const v1::Phase& phase, uint64_t parameters) {
       const auto steps = static_cast<uint64_t>(phase.fixed_point().steps_size());
       return {steps, steps * phase.fixed_point().max_rounds()};
     }
+    case v1::Phase::kRelease:
+      return {RoundsOf(phase.release()), RoundsOf(phase.release())};
     default:
       return {1, 1};
   }
@@ -124,7 +147,9 @@ std::string RoundsText(const RoundRange& rounds) {
 RoundBytes TrainingBytes(const v1::RunConfig& config, const v1::Train& train,
                          const ModelLayout& layout) {
   const auto size = static_cast<double>(layout.size());
-  const uint64_t vectors = train.drift_off() ? 1 : 2;  // the displacement and the drift
+  // The displacement, the drift, and the gradient that the choice of steps needs.
+  const uint64_t vectors =
+      1 + (train.drift_off() ? 0 : 1) + (train.local().has_auto_steps() ? 1 : 0);
   RoundBytes bytes;
   bytes.down = layout.size() * (layout.float64 ? 8 : 4);
   bytes.up = static_cast<uint64_t>(std::ceil(static_cast<double>(vectors) * size *
@@ -147,6 +172,8 @@ double PhaseSeconds(const v1::RunConfig& config, const v1::Phase& phase, const W
       const auto& steps = phase.fixed_point().steps();
       return kUsualFixedPointRounds * std::accumulate(steps.begin(), steps.end(), 0.0) * full;
     }
+    case v1::Phase::kRelease:
+      return ReleaseSeconds(phase.release(), work);
     default:
       return full;
   }

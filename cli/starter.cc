@@ -44,6 +44,10 @@ constexpr char kNetworkPhases[] = R"(
 # batches of 20. The drift of every round is recorded beside its bound.
 phases { train { rounds: 100 local { step_size: 0.1 epochs: 1 batch_size: 20 } } }
 
+# Does heterogeneity hold training back at 10 local steps? From the trained model, one branch
+# takes them between averagings, the other averages after every step.
+phases { release { step_size: 0.1 steps: [10] batch_size: 20 } }
+
 # The drift at the end, for several numbers of full-batch local steps.
 phases { probe { point: CURRENT step_size: 0.1 steps: [1, 2, 5, 10])";
 

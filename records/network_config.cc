@@ -21,7 +21,9 @@ struct Problems {
   }
 };
 
-void AddProbe(const std::string& field, const v1::Probe& probe, Problems& problems) {
+// Of a probe or a release test.
+template <typename Measurement>
+void AddProbe(const std::string& field, const Measurement& probe, Problems& problems) {
   if (probe.point() == v1::Probe::OPTIMUM) problems.Add(problems.at_optimum, field + ".point");
   if (probe.step_size() == 0) problems.Add(problems.without_step_size, field + ".step_size");
 }
@@ -32,6 +34,7 @@ void AddTrain(const std::string& field, const v1::Train& train, Problems& proble
     problems.Add(problems.without_step_size, field + ".local.step_size");
   }
   if (train.has_probe()) AddProbe(field + ".probe", train.probe(), problems);
+  if (train.has_release()) AddProbe(field + ".release", train.release(), problems);
 }
 
 void AddPhase(const std::string& field, const v1::Phase& phase, Problems& problems) {
@@ -44,6 +47,8 @@ void AddPhase(const std::string& field, const v1::Phase& phase, Problems& proble
       return problems.Add(problems.leave_out, field + ".fixed_point");
     case v1::Phase::kProbe:
       return AddProbe(field + ".probe", phase.probe(), problems);
+    case v1::Phase::kRelease:
+      return AddProbe(field + ".release", phase.release(), problems);
     case v1::Phase::kTrain:
       return AddTrain(field + ".train", phase.train(), problems);
     case v1::Phase::kEvaluate:

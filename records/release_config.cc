@@ -97,4 +97,10 @@ absl::Status CheckReleaseClients(int number, const v1::Phase& phase, uint64_t cl
       absl::StrCat("is ", release.clients(), ", but only ", clients, " clients take part"));
 }
 
+uint64_t RoundsOf(const v1::ReleaseTest& config) {
+  const auto count = static_cast<uint64_t>(config.steps_size());
+  const uint64_t largest = *config.steps().rbegin();
+  return 1 + config.repeats() * (config.rounds() * (count + largest) + count);
+}
+
 }  // namespace leeway

@@ -22,6 +22,9 @@ absl::Status CheckReleaseAt(const std::string& field, const v1::Train& train);
 // Phase number `phase` does not sample more clients than there are.
 absl::Status CheckReleaseClients(int number, const v1::Phase& phase, uint64_t clients);
 
+// Rounds that the test takes.
+uint64_t RoundsOf(const v1::ReleaseTest& config);
+
 }  // namespace leeway
 
 #endif  // LEEWAY_RECORDS_RELEASE_CONFIG_H_

@@ -281,12 +281,6 @@ void JudgeReleases(const RunSummary& run, Verdict& verdict) {
 }
 
 absl::Status NoFixedPoint(const RunSummary& run) {
-  if (IsNetwork(run.config.model())) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        run.directory, " has no verdict: its model is a network (", ModelName(run.config.model()),
-        "), which has no single optimum to compare with; read the drift of its rounds beside the "
-        "bound (`leeway report`), or run the same data with softmax_regression for a verdict"));
-  }
   const auto& phases = run.config.phases();
   const v1::Model& model = run.config.model();
   if (!MissingReleases(run).empty()) {
@@ -296,7 +290,7 @@ absl::Status NoFixedPoint(const RunSummary& run) {
                      run.state == v1::FAILED ? "; fix this and run it again in a new directory"
                                              : "; complete it with the same `leeway run` command"));
   }
-  if (model.has_mlp() || model.has_cnn() || model.has_lstm() || model.has_file()) {
+  if (IsNetwork(model) || model.has_file()) {
     return absl::FailedPreconditionError(absl::StrCat(
         run.directory, " has not enough evidence for a verdict: add a release phase, `",
         kReleaseToAdd,

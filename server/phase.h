@@ -101,8 +101,6 @@ std::unique_ptr<PhaseScript> MakeConstantsPhase(const v1::Constants& config, con
 std::unique_ptr<PhaseScript> MakeFixedPointPhase(const v1::FixedPoint& config,
                                                  const RunContext& run);
 std::unique_ptr<PhaseScript> MakeReleasePhase(const v1::ReleaseTest& config, const RunContext& run);
-// Rounds that the test takes.
-uint64_t RoundsOf(const v1::ReleaseTest& config);
 
 }  // namespace leeway
 

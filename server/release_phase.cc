@@ -229,10 +229,4 @@ std::unique_ptr<PhaseScript> MakeReleasePhase(const v1::ReleaseTest& config,
   return std::make_unique<ReleasePhase>(config, run);
 }
 
-uint64_t RoundsOf(const v1::ReleaseTest& config) {
-  const auto count = static_cast<uint64_t>(config.steps_size());
-  const uint64_t largest = *config.steps().rbegin();
-  return 1 + config.repeats() * (config.rounds() * (count + largest) + count);
-}
-
 }  // namespace leeway
