@@ -279,11 +279,11 @@ for task in leeway.Client(sys.argv[1], examples=examples, name=name):
             self.finish(client)
         means = [t * (0.5 - 3 * 2.0) / 4 for t in (1, 2, 3)]
         np.testing.assert_allclose([r["metric/auc"] for r in self.show()["rounds"]], means, rtol=1e-12)
-        self.run_program("leeway", "report", self.path("run"), "--out", self.path("report"))
-        with open(self.path("report", "rounds.csv")) as f:
+        self.run_program("leeway", "report", self.path("run"))
+        with open(self.path("run", "report", "rounds.csv")) as f:
             names, *rows = [line.rstrip("\n").split(",") for line in f]
         np.testing.assert_allclose([float(r[names.index("metric/auc")]) for r in rows], means, rtol=1e-12)
-        with open(self.path("report", "index.html")) as f:
+        with open(self.path("run", "report", "report.html")) as f:
             self.assertIn("Metric auc over rounds", f.read())
         self.assert_on_the_dashboard()
 
