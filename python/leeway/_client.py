@@ -34,6 +34,7 @@ class Task:
         self.batch_size: int = order["rule"]["batch_size"]
         self._names = {s["name"] for s in order["sums"]}
         self.answer: Optional[Tuple[Dict[str, float], List[np.ndarray]]] = None
+        self.failure: Optional[Error] = None  # of the last report
 
     @property
     def model(self) -> Dict[str, np.ndarray]:
@@ -56,6 +57,14 @@ class Task:
         `loss`, the mean training loss at the model of the task; `test_loss` (mean), `test_correct` and
         `test_examples` where the task asks for a test; and every name that the config lists as `metrics`.
         examples: a check; clients are weighted by the number with which they joined."""
+        try:
+            self.answer = self._answer(model, examples, metrics)
+        except Error as error:
+            self.failure = error
+            raise
+
+    def _answer(self, model: Any, examples: Optional[int],
+                metrics: Optional[Mapping[str, float]]) -> Tuple[Dict[str, float], List[np.ndarray]]:
         if examples is not None and examples != self._examples:
             raise Error(f"the report is of {examples} examples, but this client joined with {self._examples}, by which it "
                         f"is weighted in every round; join with examples={examples}")
@@ -77,7 +86,7 @@ class Task:
                             f"; give a finite number: task.report(model, metrics={{'{name}': ...}})")
             numbers[s["key"]] = value
         vectors = [self._displacement(model) for s in self._order["sums"] if s["name"] == "displacement"]
-        self.answer = numbers, vectors
+        return numbers, vectors
 
     def _displacement(self, model: Any) -> np.ndarray:
         if model is None:
@@ -149,7 +158,16 @@ class Client:
                         "true in the train phase, or take part with leeway.join or leeway.torch.join"))
                     continue
                 task = Task(order, session.model(order), self._tensors, self._clients[0]["examples"])
-                yield task
+                try:
+                    yield task
+                except GeneratorExit:  # the loop was left, perhaps by an exception: the server's record says so
+                    if task.answer is None:
+                        session.give_up(order, task.failure or Error("the training loop was left in the middle of a task; "
+                                                                     "see what the client wrote"))
+                    else:
+                        session.reply(order, *task.answer)
+                    session.linger()
+                    raise
                 if task.answer is None:
                     session.fail(order, Error("the loop went on without task.report()"))
                 else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -104,8 +105,20 @@ class Session:
             print(f"leeway: client '{order['client']}', round {order['round']}: {error}", file=sys.stderr)
         else:
             traceback.print_exception(type(error), error, error.__traceback__)
+        self.give_up(order, error)
+
+    def give_up(self, order: Dict[str, Any], error: BaseException) -> None:
+        """The same without a word to the user, who has been told."""
         self.last_failure = one_line(error)
         self._send(type="error", order=order["order"], error=self.last_failure)
+
+    def linger(self, seconds: float = 2.0) -> None:
+        """Before leaving in the middle of a run: leeway-client ends with us, so it gets time to pass on our last word. A
+        message of its own says that it has."""
+        try:
+            select.select([self._connection], [], [], seconds)
+        except (OSError, ValueError):
+            pass  # it has gone
 
     def close(self) -> None:
         self._forget()
@@ -115,8 +128,8 @@ class Session:
     def _send(self, **message: Any) -> None:
         try:
             self._connection.sendall(json.dumps(message, allow_nan=False).encode() + b"\n")
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # the next read finds the end
+        except OSError:
+            pass  # the other side has gone: the next read finds the end
 
     def _hello(self, message: Dict[str, Any]) -> None:
         if not message["oldest"] <= VERSION <= message["newest"]:

@@ -4,6 +4,7 @@ is killed; and what is said when something is wrong."""
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import unittest
 
 import numpy as np
 
+from browser import BROWSER, Browser
 from leeway_case import BIN, SOURCE, TIMEOUT, LeewayCase, read_safetensors
 
 CLIENTS = os.path.join(SOURCE, "tests/integration/python_clients")
@@ -301,12 +303,25 @@ for task in leeway.Client(sys.argv[1], examples=examples, name=name):
             self.finish(client)
         means = [t * (0.5 - 3 * 2.0) / 4 for t in (1, 2, 3)]
         np.testing.assert_allclose([r["metric/auc"] for r in self.show()["rounds"]], means, rtol=1e-12)
-        self.run_program("leeway", "report", self.path("run"), "--out", self.path("report"))
-        with open(self.path("report", "rounds.csv")) as f:
+        self.run_program("leeway", "report", self.path("run"))
+        with open(self.path("run", "report", "rounds.csv")) as f:
             names, *rows = [line.rstrip("\n").split(",") for line in f]
         np.testing.assert_allclose([float(r[names.index("metric/auc")]) for r in rows], means, rtol=1e-12)
-        with open(self.path("report", "index.html")) as f:
+        with open(self.path("run", "report", "report.html")) as f:
             self.assertIn("Metric auc over rounds", f.read())
+        self.assert_on_the_dashboard()
+
+    def assert_on_the_dashboard(self):
+        if BROWSER is None:
+            return
+        self.start("leeway", "dashboard", self.path("run"), "--listen", "0", log="dashboard.log")
+        self.await_text("dashboard.log", "http://")
+        browser = Browser()
+        self.addCleanup(browser.close)
+        browser.open(re.search(r"http://\S+", self.log("dashboard.log"))[0])
+        browser.wait("document.getElementById('measures-text').textContent.includes('metric auc')")
+        browser.evaluate("document.getElementById('measures-box').open = true")
+        browser.wait("document.getElementById('measure-0-metric/auc').offsetHeight > 50")
 
     def test_one_that_leaves_it_out_loses_its_place_in_the_round(self):
         server, clients = self.run_metrics("leave out", config="cohort { minimum_reports: 1 attempts: 1 }\n")
@@ -548,6 +563,20 @@ class BadInputTest(PythonCase):
         self.assertEqual(child.wait(TIMEOUT), 1)
         self.assertRegex(self.log(child.log_name).splitlines()[-1], "Error: .*" + words)
         self.assertRegex(self.log("server.log"), "refused a: .*" + words)
+
+    def test_an_exception_in_a_loop_of_ones_own_is_in_the_record(self):
+        sys.path.insert(0, os.path.join(SOURCE, "python"))
+        import leeway
+        leeway.save({"w": np.zeros(2)}, self.path("m.safetensors"))
+        config = self.write("c.textproto", 'model { file: "m.safetensors" }\ncohort { attempts: 1 }\n'
+                            "phases { train { rounds: 2 local { step_size: 0.1 steps: 1 } drift_off: true } }")
+        server, address = self.start_server(config, 1)
+        child = self.client("import leeway, sys\n"
+                            "for task in leeway.Client(sys.argv[1], examples=3, name='a'):\n"
+                            "    raise ValueError('column 3 is\\nempty')\n", address)
+        self.assertEqual(child.wait(TIMEOUT), 1)
+        self.assertIn("Traceback (most recent call last)", self.log(child.log_name))
+        self.await_text("server.log", "refused a: the training loop was left in the middle of a task")
 
     def test_tasks_that_cannot_be_done_say_why_on_both_sides(self):
         sys.path.insert(0, os.path.join(SOURCE, "python"))
