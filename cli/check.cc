@@ -136,18 +136,22 @@ absl::StatusOr<ModelLayout> CheckAgainst(const v1::RunConfig& config, const Data
   return LayoutOf(config.model(), facts.Schema());
 }
 
-std::string TimeText(const v1::RunConfig& config, const std::string& data, uint64_t clients) {
+std::string CostText(const v1::RunConfig& config, const std::string& data, uint64_t clients) {
   const absl::StatusOr<Workload> work = MeasureFirst(config, data, clients);
-  if (!work.ok()) return "";
+  if (!work.ok()) return RoundsText(RoundsOf(config, 0));
   const uint64_t cores =
       std::min<uint64_t>(std::max(1u, std::thread::hardware_concurrency()), clients);
-  return absl::StrCat("about ", SpanText(RunSeconds(config, *work) / static_cast<double>(cores)),
+  return absl::StrCat(RoundsText(RoundsOf(config, work->parameters)), ", ",
+                      SpanText(RunSeconds(config, *work) / static_cast<double>(cores)),
                       " of computing on ", cores, cores == 1 ? " core" : " cores");
 }
 
 std::string EstimateText(const v1::RunConfig& config, const ModelLayout& layout,
                          const DataFacts& facts) {
-  std::string text = absl::StrCat("rounds: ", RoundsText(RoundsOf(config, layout.size())), "\n");
+  std::string text =
+      absl::StrCat("cost: ", CostText(config, facts.directory, facts.clients),
+                   ", if searches take as long as usual and all clients are like the first; "
+                   "messages and disk come on top\n");
   for (const v1::Phase& phase : config.phases()) {
     if (!phase.has_train()) continue;
     const RoundBytes bytes = TrainingBytes(config, phase.train(), layout);
@@ -155,11 +159,7 @@ std::string EstimateText(const v1::RunConfig& config, const ModelLayout& layout,
                     BytesText(bytes.up), " back (clients in one process share them)\n");
     break;
   }
-  const std::string time = TimeText(config, facts.directory, facts.clients);
-  if (time.empty()) return text;
-  return absl::StrCat(text, "time: ", time,
-                      ", by the first client's gradients and if searches are as long as usual; "
-                      "messages and disk come on top\n");
+  return text;
 }
 
 int CheckCommand(const std::string& config, const std::string& data) {

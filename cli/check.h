@@ -17,9 +17,9 @@ namespace leeway {
 // the field and the remedy.
 absl::StatusOr<ModelLayout> CheckAgainst(const v1::RunConfig& config, const DataFacts& facts);
 
-// "about 12 s of computing on 2 cores", by the time of a gradient of the first client
-// now; empty if that cannot be told.
-std::string TimeText(const v1::RunConfig& config, const std::string& data, uint64_t clients);
+// "112 to 1818 rounds, about 12 s of computing on 2 cores", by the time of a gradient of
+// the first client now; the rounds alone if that cannot be told.
+std::string CostText(const v1::RunConfig& config, const std::string& data, uint64_t clients);
 
 // The estimate in words: rounds, the bytes of a training round, time.
 std::string EstimateText(const v1::RunConfig& config, const ModelLayout& layout,

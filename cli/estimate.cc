@@ -187,9 +187,9 @@ double RunSeconds(const v1::RunConfig& config, const Workload& work) {
 
 std::string SpanText(double seconds) {
   if (seconds < 1) return "less than 1 s";
-  if (seconds < 90) return absl::StrFormat("%.0f s", seconds);
-  if (seconds < 5400) return absl::StrFormat("%.0f min", seconds / 60);
-  return absl::StrFormat("%.1f h", seconds / 3600);
+  if (seconds < 90) return absl::StrFormat("about %.0f s", seconds);
+  if (seconds < 5400) return absl::StrFormat("about %.0f min", seconds / 60);
+  return absl::StrFormat("about %.1f h", seconds / 3600);
 }
 
 std::string BytesText(uint64_t bytes) {

@@ -59,7 +59,7 @@ struct Workload {
 double PhaseSeconds(const v1::RunConfig& config, const v1::Phase& phase, const Workload& work);
 double RunSeconds(const v1::RunConfig& config, const Workload& work);
 
-// "12 s", "3 min", "5 h": one significant unit.
+// "about 12 s", "about 3 min", "less than 1 s": one unit.
 std::string SpanText(double seconds);
 // "264 bytes", "1.2 MB".
 std::string BytesText(uint64_t bytes);

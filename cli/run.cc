@@ -183,14 +183,14 @@ int Launch::Execute() {
           ? options_.processes
           : DefaultProcesses(clients_.size(), std::thread::hardware_concurrency());
   processes_ = std::min<size_t>(processes, clients_.size());
-  const std::string time =
-      stored_.has_value() ? "" : TimeText(config_, options_.data, clients_.size());
-  view_->Note(absl::StrCat(
-      stored_.has_value() ? "resuming" : "starting", " ",
-      config_.name().empty() ? "the run" : config_.name(), ": ", clients_.size(), " clients",
-      evaluator_.empty() ? "" : " and an evaluator", " in ", processes_,
-      processes_ == 1 ? " process" : " processes", ", ", RoundsText(RoundsOf(config_, 0)),
-      time.empty() ? "" : ", ", time, ", logs in ", options_.out, "/logs"));
+  const std::string cost = stored_.has_value() ? RoundsText(RoundsOf(config_, 0))
+                                               : CostText(config_, options_.data, clients_.size());
+  view_->Note(absl::StrCat(stored_.has_value() ? "resuming" : "starting", " ",
+                           config_.name().empty() ? "the run" : config_.name(), ": ",
+                           clients_.size(), " clients",
+                           evaluator_.empty() ? "" : " and an evaluator", " in ", processes_,
+                           processes_ == 1 ? " process" : " processes", ", ", cost, ", logs in ",
+                           options_.out, "/logs"));
   if (options_.tls) {
     if (absl::Status status = MakeCertificates(); !status.ok()) return Fail(status.message());
   }

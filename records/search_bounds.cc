@@ -13,7 +13,8 @@ constexpr double kFlat = 1e-10;
 // The drift at w* is measured there, too, so that w* is wanted more exactly than a
 // fixed point, of which only the loss counts.
 constexpr double kOptimumPart = 1e-6;
-constexpr double kFixedPointPart = 1e-3;
+constexpr double kFixedPointPart = 1e-2;
+constexpr double kGapPart = 0.1;
 
 // 1 - (1 - s)^h, without cancellation for small s.
 double Shrinks(double s, uint32_t h) { return -std::expm1(h * std::log1p(-s)); }
@@ -65,10 +66,11 @@ bool OptimumIsNearEnough(double norm, double convexity, const v1::RunConfig& con
          kOptimumPart * config.harmless_below() * loss_standard_error;
 }
 
-bool FixedPointIsNearEnough(double open_loss, const v1::RunConfig& config,
+bool FixedPointIsNearEnough(double open_loss, double gap, uint32_t h, const v1::RunConfig& config,
                             double loss_standard_error) {
-  return loss_standard_error > 0 &&
-         open_loss <= kFixedPointPart * config.harmless_below() * loss_standard_error;
+  const double harmless = config.harmless_below() * loss_standard_error;
+  if (!(harmless > 0) || !(open_loss <= kFixedPointPart * harmless)) return false;
+  return h == 1 || open_loss <= std::max(kGapPart * gap, kOptimumPart * harmless);
 }
 
 }  // namespace leeway

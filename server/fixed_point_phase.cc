@@ -37,7 +37,8 @@ class FixedPointPhase : public PhaseScript {
     const double norm = residual.norm() / (plan.task.rule().step_size() * plan.task.rule().steps());
     const double distance =
         (ValuesOf(run.layout, *point_) - ValuesOf(run.layout, *run.optimum)).norm();
-    if (!NearEnough(plan.task.rule(), norm, distance, run) && rounds_ < config_.max_rounds()) {
+    const double gap = plan.record.loss() - run.optimum_loss.value_or(std::nan(""));
+    if (!NearEnough(plan.task.rule(), norm, distance, gap, run) && rounds_ < config_.max_rounds()) {
       search_.Observe(residual);
       point_ = MakeModel(run.layout, search_.point());
       return false;
@@ -45,7 +46,7 @@ class FixedPointPhase : public PhaseScript {
     v1::FixedPointResult& result = *plan.record.mutable_fixed_point();
     result.set_h(plan.task.rule().steps());
     result.set_step_size(plan.task.rule().step_size());
-    result.set_loss_gap(plan.record.loss() - run.optimum_loss.value_or(std::nan("")));
+    result.set_loss_gap(gap);
     result.set_loss_standard_error(run.optimum_loss_standard_error);
     result.set_distance(distance);
     result.set_pseudo_gradient_norm(norm);
@@ -73,14 +74,14 @@ class FixedPointPhase : public PhaseScript {
   }
 
  private:
-  bool NearEnough(const v1::LocalRule& rule, double norm, double distance,
+  bool NearEnough(const v1::LocalRule& rule, double norm, double distance, double gap,
                   const RunContext& run) const {
     if (config_.tolerance() > 0) return norm <= config_.tolerance();
     if (norm <= kFixedPointTolerance) return true;
     return run.constants.has_value() &&
            FixedPointIsNearEnough(
-               OpenLoss(*run.constants, norm, rule.step_size(), rule.steps(), distance), run.config,
-               run.optimum_loss_standard_error);
+               OpenLoss(*run.constants, norm, rule.step_size(), rule.steps(), distance), gap,
+               rule.steps(), run.config, run.optimum_loss_standard_error);
   }
 
   v1::FixedPoint config_;

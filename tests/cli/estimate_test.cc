@@ -74,9 +74,9 @@ TEST(EstimateTest, TimeIsThatOfTheGradients) {
 
 TEST(EstimateTest, NumbersAreShort) {
   EXPECT_EQ(SpanText(0.2), "less than 1 s");
-  EXPECT_EQ(SpanText(59.7), "60 s");
-  EXPECT_EQ(SpanText(600), "10 min");
-  EXPECT_EQ(SpanText(9000), "2.5 h");
+  EXPECT_EQ(SpanText(59.7), "about 60 s");
+  EXPECT_EQ(SpanText(600), "about 10 min");
+  EXPECT_EQ(SpanText(9000), "about 2.5 h");
   EXPECT_EQ(BytesText(264), "264 bytes");
   EXPECT_EQ(BytesText(48'000), "48 kB");
   EXPECT_EQ(BytesText(4'826'360), "4.83 MB");
