@@ -100,10 +100,10 @@ View All(const Inputs& x, Scratch& scratch) { return x.Some({}, 0, x.rows(), scr
 class LinearRegression final : public Objective<double> {
  public:
   LinearRegression(const v1::LinearRegression& model, const Dataset& data)
-      : l2_(model.l2()), x_(data.train, HasIntercept(model)), y_(Targets(data.train)) {
+      : l2_(model.l2()), x_(data.train, HasIntercept(model)), y_(leeway::Targets(data.train)) {
     if (!data.test) return;
     test_x_ = Inputs(*data.test, HasIntercept(model));
-    test_y_ = Targets(*data.test);
+    test_y_ = leeway::Targets(*data.test);
   }
 
   uint64_t examples() const override { return static_cast<uint64_t>(x_.rows()); }

@@ -122,7 +122,9 @@ std::vector<ReleaseEvidence> CollectReleases(const RunSummary& run) {
   std::vector<ReleaseEvidence> all;
   for (const v1::RoundRecord& record : run.records) {
     if (!record.has_release()) continue;
-    ReleaseEvidence one{record.release(), WhenText(run, record)};
+    ReleaseEvidence one;
+    one.result = record.release();
+    one.when = WhenText(run, record);
     one.finding = FindingOf(run, one.result);
     if (one.finding == Finding::kUncertain) one.doubt = DoubtOf(run, one.result);
     const auto same = std::find_if(all.begin(), all.end(), [&](const ReleaseEvidence& other) {

@@ -95,25 +95,25 @@ class ReleasePhase : public PhaseScript {
 
   absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t,
                               RunContext& run) override {
-    switch (stage_) {
-      case Stage::kYardstick:
-        constant_loss_ = Yardstick(plan, tally, run);
-        stage_ = Stage::kLocal;
-        return false;
-      case Stage::kLocal:
-        if (AtStart()) start_loss_ = plan.record.loss();
-        LEEWAY_ASSIGN_OR_RETURN(local_, Average(plan.task, tally, *local_, run));
-        if (++rounds_ < config_.rounds()) return false;
-        rounds_ = index_ == 0 ? 0 : config_.rounds() * config_.steps(static_cast<int>(index_) - 1);
-        stage_ = Stage::kSynchronised;
-        return false;
-      case Stage::kSynchronised:
-        LEEWAY_ASSIGN_OR_RETURN(synchronised_, Average(plan.task, tally, *synchronised_, run));
-        if (++rounds_ < uint64_t{config_.rounds()} * H()) return false;
-        stage_ = Stage::kCompare;
-        return false;
-      case Stage::kCompare:
-        break;
+    if (stage_ == Stage::kYardstick) {
+      constant_loss_ = Yardstick(plan, tally, run);
+      stage_ = Stage::kLocal;
+      return false;
+    }
+    if (stage_ == Stage::kLocal) {
+      if (AtStart()) start_loss_ = plan.record.loss();
+      LEEWAY_ASSIGN_OR_RETURN(local_, Average(plan.task, tally, *local_, run));
+      if (++rounds_ < config_.rounds()) return false;
+      // Branch B goes on from where it was compared with a smaller H.
+      const uint64_t before = index_ == 0 ? 0 : config_.steps(static_cast<int>(index_) - 1);
+      rounds_ = config_.rounds() * before;
+      stage_ = Stage::kSynchronised;
+      return false;
+    }
+    if (stage_ == Stage::kSynchronised) {
+      LEEWAY_ASSIGN_OR_RETURN(synchronised_, Average(plan.task, tally, *synchronised_, run));
+      if (++rounds_ == uint64_t{config_.rounds()} * H()) stage_ = Stage::kCompare;
+      return false;
     }
     return Compare(plan, tally, run);
   }

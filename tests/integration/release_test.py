@@ -13,6 +13,33 @@ from oracle_test import load
 
 START = "seed: 1 model { linear_regression {} } durability: RELAXED "
 
+# A worker (docs/worker.md) that knows nothing of release tests: F_c(w) = s |w - a|^2 / 2 in three dimensions.
+WORKER = """
+import array, json, os, socket, sys
+name, s, a = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+connection = socket.socket(fileno=int(os.environ["LEEWAY_WORKER_FD"]))
+def say(**m): connection.sendall(json.dumps(m).encode() + b"\\n")
+for line in connection.makefile("rb"):
+    m = json.loads(line)
+    if m["type"] == "hello": say(type="hello", version=1, clients=[{"name": name, "examples": 4}])
+    elif m["type"] == "prepare": say(type="ready")
+    elif m["type"] == "finished": break
+    else:
+        with open(m["model"]["file"], "rb") as f:
+            f.read(int.from_bytes(f.read(8), "little"))
+            w = array.array("d", f.read(24))
+        rule = m["rule"]
+        shrunk = 1 - (1 - rule["step_size"] * s) ** rule["steps"]
+        answers = {"loss": s * sum((x - a) ** 2 for x in w) / 2}
+        if any(k["name"] == "displacement" for k in m["sums"]):
+            header = json.dumps({"displacement": {"dtype": "F64", "shape": [3], "data_offsets": [0, 24]}}).encode()
+            with open(m["answer_file"], "r+b") as f:
+                f.write(len(header).to_bytes(8, "little") + header)
+                f.write(array.array("d", [shrunk * (x - a) for x in w]).tobytes())
+        say(type="answer", order=m["order"], numbers={k["key"]: answers[k["name"]] for k in m["sums"]
+                                                      if k["shape"] == "number"})
+"""
+
 
 class Quadratics:
     """Linear regression over clients, by numpy alone."""
@@ -304,6 +331,37 @@ class ReleaseTest(LeewayCase):
         self.assertEqual(found["releases"], expected["releases"])
         self.assertEqual(len(found["releases"]), 5)
         self.assertEqual(found["models"]["final"]["sha256"], expected["models"]["final"]["sha256"])
+
+    def test_a_worker_program_needs_to_know_nothing_of_it(self):
+        header = b'{"w":{"dtype":"F64","shape":[3],"data_offsets":[0,24]}}'
+        header += b" " * (-len(header) % 8)
+        with open(self.path("zero.safetensors"), "wb") as f:
+            f.write(len(header).to_bytes(8, "little") + header + b"\0" * 24)
+        config = self.write("c.textproto", """model { file: "zero.safetensors" }
+            phases { train { rounds: 40 local { step_size: 0.5 steps: 6 } drift_off: true } }
+            phases { release { step_size: 0.5 steps: [6] rounds: 3 } }""")
+        server, address = self.start_server(config, 2)
+        worker = self.write("worker.py", WORKER)
+        clients = [self.start("leeway-client", "--server", address, "--worker", f"/usr/bin/python3 {worker} {args}",
+                              log=f"{args[0]}.log") for args in ("a 1.5 0", "b 0.1 4")]
+        self.assertEqual(server.wait(TIMEOUT), 0, self.log("server.log"))
+        for client in clients:
+            self.assertEqual(client.wait(TIMEOUT), 0, self.log("a.log") + self.log("b.log"))
+        s, a = np.array([1.5, 0.1]), np.array([0, 4.0])
+
+        def rounds(w, h, count):
+            for _ in range(count):
+                w = np.mean(a + (1 - 0.5 * s) ** h * (w - a))
+            return w
+
+        loss = lambda w: 1.5 * s * (w - a) ** 2
+        start = rounds(0.0, 6, 40)
+        differences = loss(rounds(start, 6, 3)) - loss(rounds(start, 1, 18))
+        (release,) = self.show()["releases"]
+        self.assertAlmostEqual(release["difference"] / np.mean(differences), 1, delta=1e-6)
+        self.assertEqual(release["losers"], np.sum(differences > 0))
+        # Nobody knows the targets: the initial model is the yardstick.
+        self.assertAlmostEqual(release["constant_loss"], np.mean(loss(0.0)), delta=1e-9)
 
     def test_what_cannot_be_is_refused(self):
         data = self.synthetic(clients=3, samples=20, dimension=2)
