@@ -6,6 +6,7 @@
 #include "common/status.h"
 #include "common/sums.h"
 #include "server/phase.h"
+#include "server/server_algorithm.h"
 #include "server/server_optimizer.h"
 
 namespace leeway {
@@ -13,8 +14,10 @@ namespace {
 
 class TrainPhase : public PhaseScript {
  public:
-  explicit TrainPhase(const v1::Train& config)
-      : config_(config), optimizer_(MakeServerOptimizer(config.server())) {}
+  TrainPhase(const v1::Train& config, const RunContext& run)
+      : config_(config),
+        optimizer_(MakeServerOptimizer(config.server())),
+        algorithm_(MakeServerAlgorithm(config.local(), run)) {}
 
   RoundPlan Next(const RunContext& run, uint64_t rounds_done) const override {
     const Slot slot = SlotAt(rounds_done);
@@ -36,14 +39,31 @@ class TrainPhase : public PhaseScript {
 
   absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t rounds_done,
                               RunContext& run) override {
-    if (plan.record.kind() == v1::TRAIN_ROUND) LEEWAY_RETURN_IF_ERROR(Move(plan, tally, run));
+    if (plan.record.kind() == v1::TRAIN_ROUND) {
+      LEEWAY_RETURN_IF_ERROR(Move(plan, tally, run));
+      if (algorithm_) algorithm_->Absorb(plan, tally, run);
+    }
     // The measures after the last training round are the end.
     return rounds_done + 1 >= Before(uint64_t{config_.rounds()} + 1);
   }
 
-  std::vector<double> Save() const override { return optimizer_->Save(); }
+  bool keeps_state() const override { return algorithm_ && algorithm_->keeps_state(); }
+
+  // The optimizer's state and then the algorithm's.
+  std::vector<double> Save() const override {
+    std::vector<double> state = optimizer_->Save();
+    if (algorithm_) {
+      const std::vector<double> own = algorithm_->Save();
+      state.insert(state.end(), own.begin(), own.end());
+    }
+    return state;
+  }
   absl::Status Restore(const std::vector<double>& state, const RunContext& run) override {
-    return optimizer_->Restore(state, run.layout.size());
+    const size_t dimension = run.layout.size();
+    if (!algorithm_ || state.size() < dimension) return optimizer_->Restore(state, dimension);
+    const auto own = state.end() - static_cast<std::ptrdiff_t>(dimension);
+    algorithm_->Restore({own, state.end()}, run);
+    return optimizer_->Restore({state.begin(), own}, dimension);
   }
 
  private:
@@ -104,6 +124,8 @@ class TrainPhase : public PhaseScript {
     if (run.config.model().has_file()) Ask(kDisplacementSquared, plan.task);
     plan.sample = run.config.cohort().size();
     plan.base = run.current;
+    // The drift that is asked for is that of the algorithm's own path.
+    if (algorithm_) algorithm_->Complete(run, plan);
     return plan;
   }
 
@@ -135,13 +157,14 @@ class TrainPhase : public PhaseScript {
 
   v1::Train config_;
   std::unique_ptr<ServerOptimizer> optimizer_;
+  std::unique_ptr<ServerAlgorithm> algorithm_;  // null: none
 };
 
 }  // namespace
 
 std::unique_ptr<PhaseScript> MakeTrainPhase(const v1::Train& config, RunContext& run) {
   run.current = run.At(config.start());
-  return std::make_unique<TrainPhase>(config);
+  return std::make_unique<TrainPhase>(config, run);
 }
 
 }  // namespace leeway
