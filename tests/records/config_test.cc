@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"durability: RELAXED model { linear_regression {} } phases { train { rounds: 1 local { "
             "step_size: 0.1 steps: 2 scaffold {} } } }",
             "phases[0].train.local.scaffold needs durability: FULL"},
-        Bad{"encoding: INT8 model { linear_regression {} } phases { train { rounds: 1 local { "
+        Bad{"encoding: INT8_WIRE model { linear_regression {} } phases { train { rounds: 1 local { "
             "step_size: 0.1 steps: 2 scaffold {} } } }",
             "phases[0].train.local.scaffold needs encoding: EXACT"},
         Bad{"seed: x", "line 1"}, Bad{"model { linear_regression {} }", "phases is empty"},
