@@ -24,6 +24,8 @@
 #include "cli/progress.h"
 #include "cli/spawn.h"
 #include "common/credentials.h"
+#include "common/model_layout.h"
+#include "common/process.h"
 #include "common/status.h"
 #include "common/synthetic.h"
 #include "records/config.h"
@@ -293,7 +295,8 @@ absl::Status Launch::StartClients(const std::string& address) {
   size_t dealt = 0;
   for (size_t i = 0; i < shares.size(); ++i) {
     const std::string name = ProcessName(i);
-    std::vector<std::string> argv = {program, "--server", address, "--exit-with-stdin"};
+    std::vector<std::string> argv = {
+        program, "--server", address, "--state", options_.out + "/clients", "--exit-with-stdin"};
     const std::vector<std::string> tls = TlsFlags(name);
     argv.insert(argv.end(), tls.begin(), tls.end());
     if (made_on_the_fly_) {
@@ -339,6 +342,8 @@ std::optional<int> Launch::Handle(const ChildExit& exit) {
   }
   ++processes_gone_;
   if (exit.ok()) return std::nullopt;
+  // The server says the same, and ends.
+  if (WIFEXITED(exit.status) && WEXITSTATUS(exit.status) == kRunFailedCode) return std::nullopt;
   // A round that does not need all its clients can go on without this one.
   if (config_.cohort().minimum_reports() > 0 && processes_gone_ < processes_) {
     view_->Note(absl::StrCat("went on without a client: ", exit.Report()));

@@ -146,17 +146,21 @@ absl::StatusOr<Answer> AnswerOrder(Worker& worker, const v1::Order& order,
           absl::StrCat("order names hosted client ", client, " of ", worker.clients()));
     }
   }
-  Gathering gathering(worker, order, DimensionOf(*models.model), seed);
-  if (const absl::Status known = CheckSums(order.task()); !known.ok()) {
-    // Other tasks of the run may be within reach, so the process stays in it.
+  // Other tasks of the run may be within reach, so the process stays in it.
+  const auto fail_all = [&](const absl::Status& why) {
+    Gathering failures(worker, order, DimensionOf(*models.model), seed);
     for (size_t place = 0; place < static_cast<size_t>(order.clients_size()); ++place) {
-      gathering.Add(place, known);
+      failures.Add(place, why);
     }
-    return std::move(gathering).Finish();
-  }
-  worker.Compute(order, models, [&](size_t place, absl::StatusOr<AnyReport> report) {
-    gathering.Add(place, std::move(report));
-  });
+    return std::move(failures).Finish();
+  };
+  if (const absl::Status known = CheckSums(order.task()); !known.ok()) return fail_all(known);
+  Gathering gathering(worker, order, DimensionOf(*models.model), seed);
+  const absl::Status computed =
+      worker.Compute(order, models, [&](size_t place, absl::StatusOr<AnyReport> report) {
+        gathering.Add(place, std::move(report));
+      });
+  if (!computed.ok()) return fail_all(computed);
   return std::move(gathering).Finish();
 }
 

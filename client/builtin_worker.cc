@@ -3,21 +3,40 @@
 #include <google/protobuf/util/message_differencer.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/local_algorithm.h"
 #include "common/model_file.h"
 #include "common/rng.h"
 #include "common/status.h"
 
 namespace leeway {
+namespace {
+
+template <typename T>
+Vector<T> FromBytes(const std::string& bytes) {
+  Vector<T> values(static_cast<Eigen::Index>(bytes.size() / sizeof(T)));
+  const size_t size = static_cast<size_t>(values.size()) * sizeof(T);
+  if (size > 0) std::memcpy(values.data(), bytes.data(), size);
+  return values;
+}
+
+template <typename T>
+std::string ToBytes(const Vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()),
+          static_cast<size_t>(values.size()) * sizeof(T)};
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<BuiltinWorker>> BuiltinWorker::Load(
     const BuiltinWorkerOptions& options) {
-  std::unique_ptr<BuiltinWorker> worker(new BuiltinWorker);
-  worker->workers_ = std::make_unique<Workers>(options.threads);
+  std::unique_ptr<BuiltinWorker> worker(new BuiltinWorker(options));
   worker->data_.reserve(options.data.size() + options.evaluators.size());
   std::string range;
   for (const std::string& source : options.data) {
@@ -125,8 +144,10 @@ absl::StatusOr<Parameters> BuiltinWorker::Decode(absl::string_view file) const {
   return DecodeModel(file, layout_.tensors, "model");
 }
 
-void BuiltinWorker::Compute(const v1::Order& order, const OrderModels& models, Take take) {
+absl::Status BuiltinWorker::Compute(const v1::Order& order, const OrderModels& models, Take take) {
   std::visit([&](const auto& values) { ComputeAs(order, values, models, take); }, *models.model);
+  // Before the report leaves: once it counts, the next order asks for these states.
+  return states_.Flush();
 }
 
 std::vector<size_t> BuiltinWorker::LongestFirst(const v1::Order& order) const {
@@ -153,22 +174,49 @@ void BuiltinWorker::ComputeAs(const v1::Order& order, const Vector<T>& model,
   const std::vector<size_t> turns = LongestFirst(order);
   workers_->Run(turns.size(), [&](size_t turn) {
     const size_t place = turns[turn];
-    take(place, ComputeOne(order, order.clients(static_cast<int>(place)), task, model));
+    take(place, ComputeOne(order, place, task, model));
   });
 }
 
+absl::StatusOr<StateStore::State> BuiltinWorker::LoadState(const v1::Order& order,
+                                                           size_t place) const {
+  if (order.state_rounds_size() != order.clients_size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("order.state_rounds has ", order.state_rounds_size(), " rounds for ",
+                     order.clients_size(), " clients; install the server's version of Leeway"));
+  }
+  StateStore::State state;
+  state.round = order.state_rounds(static_cast<int>(place));
+  if (state.round == 0) return state;
+  const std::string client = ClientId(order.clients(static_cast<int>(place)));
+  LEEWAY_ASSIGN_OR_RETURN(state.bytes, states_.Get(order.run_id(), client, state.round));
+  return state;
+}
+
 template <typename T>
-absl::StatusOr<AnyReport> BuiltinWorker::ComputeOne(const v1::Order& order, uint32_t client,
+absl::StatusOr<AnyReport> BuiltinWorker::ComputeOne(const v1::Order& order, size_t place,
                                                     const LocalTask& task, const Vector<T>& model) {
+  const uint32_t client = order.clients(static_cast<int>(place));
   if (IsEvaluator(client) && !task.only_tests()) {
     return absl::PermissionDeniedError("holds a central test set: it evaluates, nothing else");
   }
   AnyObjective made;
   LEEWAY_ASSIGN_OR_RETURN(AnyObjective * objective, ObjectiveOf(client, made));
-  const Rng rng(seed_, order.round(), ClientKey(ClientId(client)), Purpose::kBatchOrder);
+  const std::string id = ClientId(client);
+  const Rng rng(seed_, order.round(), ClientKey(id), Purpose::kBatchOrder);
+  const bool keeps_state = KeepsState(order.task().rule());
+  StateStore::State before;
+  if (keeps_state) {
+    LEEWAY_ASSIGN_OR_RETURN(before, LoadState(order, place));
+  }
+  Vector<T> state = FromBytes<T>(before.bytes);
   LEEWAY_ASSIGN_OR_RETURN(
       ClientReport<T> report,
-      RunTask<T>(*std::get<std::unique_ptr<Objective<T>>>(*objective), task, model, rng));
+      RunTask<T>(*std::get<std::unique_ptr<Objective<T>>>(*objective), task, model, rng, state));
+  if (keeps_state) {
+    LEEWAY_RETURN_IF_ERROR(
+        states_.Put(order.run_id(), id, before, {order.round(), ToBytes<T>(state)}));
+  }
   return AnyReport(std::move(report));
 }
 

@@ -15,6 +15,7 @@
 #include "client/dataset.h"
 #include "client/local_update.h"
 #include "client/objective.h"
+#include "client/state_store.h"
 #include "client/worker.h"
 #include "common/model_layout.h"
 #include "common/synthetic.h"
@@ -32,6 +33,8 @@ struct BuiltinWorkerOptions {
   size_t threads = 1;
   // Clients made on the fly are kept for their next order as far as this goes.
   size_t keep_bytes = size_t{1} << 30;
+  // Where clients keep what their algorithm needs in the next round; created when it is.
+  std::string state_directory = "leeway-state";
 };
 
 class BuiltinWorker : public Worker {
@@ -45,7 +48,7 @@ class BuiltinWorker : public Worker {
   // Builds the objectives for the run's model.
   absl::Status Prepare(const v1::Welcome& welcome) override;
   absl::StatusOr<Parameters> Decode(absl::string_view file) const override;
-  void Compute(const v1::Order& order, const OrderModels& models, Take take) override;
+  absl::Status Compute(const v1::Order& order, const OrderModels& models, Take take) override;
 
  private:
   struct MadeClients {  // at the places after those with files
@@ -55,6 +58,8 @@ class BuiltinWorker : public Worker {
     uint32_t kept = 0;  // so many of them are kept
   };
 
+  explicit BuiltinWorker(const BuiltinWorkerOptions& options)
+      : workers_(std::make_unique<Workers>(options.threads)), states_(options.state_directory) {}
   absl::Status Add(Dataset data);
   absl::Status AddMade(const std::string& range, size_t keep_bytes);
   bool IsEvaluator(uint32_t client) const {
@@ -70,10 +75,13 @@ class BuiltinWorker : public Worker {
   void ComputeAs(const v1::Order& order, const Vector<T>& model, const OrderModels& models,
                  Take take);
   template <typename T>
-  absl::StatusOr<AnyReport> ComputeOne(const v1::Order& order, uint32_t client,
-                                       const LocalTask& task, const Vector<T>& model);
+  absl::StatusOr<AnyReport> ComputeOne(const v1::Order& order, size_t place, const LocalTask& task,
+                                       const Vector<T>& model);
+  // The state that the client at this place of the order starts from.
+  absl::StatusOr<StateStore::State> LoadState(const v1::Order& order, size_t place) const;
 
   std::unique_ptr<Workers> workers_;
+  StateStore states_;
   v1::DataSchema schema_;
   std::vector<Dataset> data_;
   std::optional<MadeClients> made_;

@@ -22,8 +22,8 @@ struct ConnectionOptions {
   absl::Duration give_up = absl::Seconds(60);  // without a server for so long: an error
 };
 
-// Blocks until the run is over (OK) or cannot go on for this process: refused by
-// the server, or the server out of reach for longer than give_up.
+// Blocks until the run is over (OK), has failed (Aborted, with its reason) or cannot go on
+// for this process: refused by the server, or the server out of reach for longer than give_up.
 absl::Status TakePart(Worker& worker, const ConnectionOptions& options);
 
 }  // namespace leeway

@@ -130,14 +130,14 @@ template <typename T>
 class Trajectory {
  public:
   Trajectory(Objective<T>& objective, const LocalTask& task, const Plan& plan,
-             ConstVectorRef<T> start, Rng rng)
+             ConstVectorRef<T> start, Rng rng, LocalAlgorithm<T>* algorithm)
       : objective_(objective),
         local_task_(task),
         task_(task.task()),
         plan_(plan),
         step_size_(static_cast<T>(task_.rule().step_size())),
         start_(start),
-        algorithm_(MakeLocalAlgorithm<T>(task_.rule())),
+        algorithm_(algorithm),
         first_{plan.full_batch, Batches(plan, objective.examples(), rng), {}} {
     if (!task.repeats || plan.full_batch) return;
     others_.reserve(task_.repeats());
@@ -242,22 +242,29 @@ class Trajectory {
       }
     }
     if (local_task_.displacement != TaskSums::kNone) Report(local_task_.displacement) = first_.u;
+    if (algorithm_ && plan_.steps > 0) {
+      algorithm_->Finish(first_.u, plan_.steps,
+                         [this](absl::string_view sum, const Vector<T>& value) {
+                           const int place = local_task_.sums().vector(sum);
+                           if (place != TaskSums::kNone) Report(place) = value;
+                         });
+    }
     return absl::OkStatus();
   }
 
   // u^(h) = u^(h-1) + step_size * gradient at w - u^(h-1). False if it is not finite.
   bool Step(uint64_t h, Path& path) {
-    if (path.full_batch && h == 1) {
+    if (path.full_batch && h == 1 && !algorithm_) {
       path.u = full_step_;
       return Finite(path.u);
     }
     local_ = start_ - path.u;
     if (path.full_batch) {
-      objective_.FullGradient(local_, gradient_);
+      const bool known = h == 1 && &path == &first_;  // Start has left it in gradient_
+      if (!known) objective_.FullGradient(local_, gradient_);
     } else {
       objective_.Evaluate(local_, path.batches.Next(), gradient_);
     }
-    // Before the first step all algorithms stand where gradient descent does.
     if (algorithm_) algorithm_->Correct(path.u, gradient_);
     // Some at a time, which are then looked at while they are in the cache: large models are not.
     constexpr Eigen::Index kSome = 2048;
@@ -396,9 +403,9 @@ class Trajectory {
   // A copy in Eigen's own, aligned storage: where vector instructions start,
   // and with it rounding, does not depend on the caller.
   const Vector<T> start_;
-  const std::unique_ptr<LocalAlgorithm<T>> algorithm_;  // null: gradient descent
-  Path first_;                // the one whose displacement and drift are reported
-  std::vector<Path> others_;  // with repeats: gradient descent, then repeats - 1 more
+  LocalAlgorithm<T>* const algorithm_;  // null: gradient descent
+  Path first_;                          // the one whose displacement and drift are reported
+  std::vector<Path> others_;            // with repeats: gradient descent, then repeats - 1 more
 
   Vector<T> gradient_;
   Vector<T> full_step_;
@@ -448,14 +455,18 @@ template absl::StatusOr<const Vector<double>*> LocalTask::Other<double>(const st
 
 template <typename T>
 absl::StatusOr<ClientReport<T>> RunTask(Objective<T>& objective, const LocalTask& task,
-                                        ConstVectorRef<T> start, Rng rng) {
+                                        ConstVectorRef<T> start, Rng rng, Vector<T>& state) {
   LEEWAY_ASSIGN_OR_RETURN(const Plan plan, MakePlan(task, objective.examples()));
-  return Trajectory<T>(objective, task, plan, start, rng).Run();
+  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<LocalAlgorithm<T>> algorithm,
+                          MakeLocalAlgorithm<T>(task, state));
+  return Trajectory<T>(objective, task, plan, start, rng, algorithm.get()).Run();
 }
 
 template absl::StatusOr<ClientReport<float>> RunTask<float>(Objective<float>&, const LocalTask&,
-                                                            ConstVectorRef<float>, Rng);
+                                                            ConstVectorRef<float>, Rng,
+                                                            Vector<float>&);
 template absl::StatusOr<ClientReport<double>> RunTask<double>(Objective<double>&, const LocalTask&,
-                                                              ConstVectorRef<double>, Rng);
+                                                              ConstVectorRef<double>, Rng,
+                                                              Vector<double>&);
 
 }  // namespace leeway

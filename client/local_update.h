@@ -66,9 +66,17 @@ class LocalTask {
 // their own and one of full-batch steps go along, for the iterate bias and the
 // variance; vectors are of the first path. Fails with InvalidArgument if a non-finite value
 // appears, naming the step and the remedy (lower step_size).
+// `state` is what the client's algorithm keeps between rounds, if it does: empty before
+// the first, and moved on by the task.
 template <typename T>
 absl::StatusOr<ClientReport<T>> RunTask(Objective<T>& objective, const LocalTask& task,
-                                        ConstVectorRef<T> start, Rng rng);
+                                        ConstVectorRef<T> start, Rng rng, Vector<T>& state);
+template <typename T>
+absl::StatusOr<ClientReport<T>> RunTask(Objective<T>& objective, const LocalTask& task,
+                                        ConstVectorRef<T> start, Rng rng) {
+  Vector<T> none;
+  return RunTask<T>(objective, task, start, rng, none);
+}
 template <typename T>
 absl::StatusOr<ClientReport<T>> RunTask(Objective<T>& objective, const v1::Task& task,
                                         ConstVectorRef<T> start, Rng rng) {

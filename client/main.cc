@@ -83,6 +83,10 @@ void Declare(CLI::App& app, Flags& flags) {
                  "Memory for keeping clients that were made on the fly; the others are made anew "
                  "for every order")
       ->capture_default_str();
+  app.add_option("--state", flags.worker.state_directory,
+                 "Directory for what clients keep between the rounds of a run, if its algorithm "
+                 "asks for it (scaffold); give the same one after a restart")
+      ->capture_default_str();
   app.add_option("--give-up", flags.give_up_seconds,
                  "Seconds without a server after which to give up")
       ->capture_default_str();
@@ -101,13 +105,18 @@ void Declare(CLI::App& app, Flags& flags) {
       "  leeway-client --server 127.0.0.1:4760 --worker 'python3 my_client.py'\n"
       "  leeway-client --server fl.example.org:4760 --tls-ca ca.crt --tls-cert a.crt --tls-key "
       "a.key data/a\n\n"
-      "Exit codes: 0 the run is over, 1 refused or no server, 2 wrong usage or bad data.");
+      "Exit codes: 0 the run is over, 1 refused or no server, 2 wrong usage or bad data, 3 the run "
+      "has failed.");
 }
 
 int Fail(int code, const absl::Status& status) {
   absl::FPrintF(stderr, "leeway-client: %s\n", std::string(status.message()));
   return code;
 }
+
+// Of what TakePart has returned. Whoever started this process hears of a failed run from the
+// server, too.
+int CodeOf(const absl::Status& outcome) { return absl::IsAborted(outcome) ? kRunFailedCode : 1; }
 
 // An installation for any x86-64 with AVX2 may hold a second build, for CPUs with
 // AVX-512, whose vectors are twice as wide: where it can run, it takes over.
@@ -179,7 +188,7 @@ int Main(int argc, char** argv) {
   BlockTerminationSignals();
   OnTermination(flags.exit_with_stdin, [] {
     WorkerProgram::KillAll();
-    _exit(130);  // a client has nothing to save
+    _exit(130);  // what a client keeps is on the disk
   });
   const auto credentials = ChannelCredentials(flags.tls, flags.server, flags.insecure_anywhere);
   if (!credentials.ok()) return Fail(2, credentials.status());
@@ -191,7 +200,7 @@ int Main(int argc, char** argv) {
   if (!flags.program.command.empty() || flags.program.fd >= 0) {
     bool started = false;
     const absl::Status outcome = TakePartWithProgram(flags, options, started);
-    return outcome.ok() ? 0 : Fail(started ? 1 : 2, outcome);
+    return outcome.ok() ? 0 : Fail(started ? CodeOf(outcome) : 2, outcome);
   }
   flags.worker.threads =
       flags.threads > 0 ? flags.threads : std::max(1u, std::thread::hardware_concurrency());
@@ -199,7 +208,7 @@ int Main(int argc, char** argv) {
   absl::StatusOr<std::unique_ptr<BuiltinWorker>> worker = BuiltinWorker::Load(flags.worker);
   if (!worker.ok()) return Fail(2, worker.status());
   const absl::Status outcome = TakePart(**worker, options);
-  return outcome.ok() ? 0 : Fail(1, outcome);
+  return outcome.ok() ? 0 : Fail(CodeOf(outcome), outcome);
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ absl::Status ProcessWorker::WriteModel(const v1::ModelRef& ref, const Parameters
   return absl::OkStatus();
 }
 
-void ProcessWorker::Compute(const v1::Order& order, const OrderModels& models, Take take) {
+absl::Status ProcessWorker::Compute(const v1::Order& order, const OrderModels& models, Take take) {
   const Parameters& model = *models.model;
   const absl::Status written = WriteModels(order, models);
   const WorkerSums sums(order.task(), static_cast<size_t>(SizeOf(model)));
@@ -163,6 +163,7 @@ void ProcessWorker::Compute(const v1::Order& order, const OrderModels& models, T
       take(place, ComputeOne<float>(order, client, sums));
     }
   }
+  return absl::OkStatus();
 }
 
 template <typename T>
@@ -171,6 +172,11 @@ absl::StatusOr<AnyReport> ProcessWorker::ComputeOne(const v1::Order& order, uint
   const v1::HostedClient& hosted = hosted_.clients(static_cast<int>(client));
   if (hosted.evaluator() && !sums.only_tests()) {
     return absl::PermissionDeniedError("holds a central test set: it evaluates, nothing else");
+  }
+  if (order.task().rule().algorithm_case() != v1::LocalRule::ALGORITHM_NOT_SET) {
+    return absl::UnimplementedError(
+        "rule.algorithm is not one that worker programs are asked for (docs/worker.md): host this "
+        "client with its data in leeway-client, or train without the algorithm");
   }
   WorkerOrder asked;
   asked.run = order.run_id();

@@ -49,7 +49,7 @@ class ProcessWorker : public Worker {
   }
   absl::Status Prepare(const v1::Welcome& welcome) override;
   absl::StatusOr<Parameters> Decode(absl::string_view file) const override;
-  void Compute(const v1::Order& order, const OrderModels& models, Take take) override;
+  absl::Status Compute(const v1::Order& order, const OrderModels& models, Take take) override;
 
   // The run is over; `error` says why, if that was not its end.
   void Finish(absl::string_view error);

@@ -46,8 +46,8 @@ class Worker {
   // The parameters in a model file, checked against the run's model.
   virtual absl::StatusOr<Parameters> Decode(absl::string_view file) const = 0;
   // Does the task for each client of the order, which are all hosted here. Calls `take`
-  // once for each, perhaps from several threads at a time.
-  virtual void Compute(const v1::Order& order, const OrderModels& models, Take take) = 0;
+  // once for each, perhaps from several threads at a time. An error takes all of it back.
+  virtual absl::Status Compute(const v1::Order& order, const OrderModels& models, Take take) = 0;
 };
 
 }  // namespace leeway

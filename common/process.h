@@ -8,6 +8,9 @@
 
 namespace leeway {
 
+// Exit code of leeway-client when the server has said that the run failed.
+inline constexpr int kRunFailedCode = 3;
+
 // Call first in main, before any thread starts, so that all threads inherit it.
 void BlockTerminationSignals();
 

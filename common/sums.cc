@@ -39,6 +39,7 @@ constexpr KnownSum kKnown[] = {
     {kDisplacement, v1::VECTOR, 0, 0},
     {kGradient, v1::VECTOR, 0, 0},
     {kDrift, v1::VECTOR, 0, 0},
+    {kControlChange, v1::VECTOR, 0, 0},
     {kHessian, v1::MATRIX, 0, 0},
     {kLoss, v1::NUMBER, -kAny, kAny},
     {kIterateBiasSquared, v1::NUMBER, -kAny, kAny},  // an unbiased estimate may be negative

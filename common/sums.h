@@ -20,7 +20,9 @@ namespace leeway {
 // Vectors in the shape of the model, of a client whose local loss is F_c.
 inline constexpr char kDisplacement[] = "displacement";  // w - w^(h)
 inline constexpr char kGradient[] = "gradient";          // grad F_c(w)
-inline constexpr char kDrift[] = "drift";      // B_c^h = grad F_c(w) - (w - w^(h))/(eta h)
+inline constexpr char kDrift[] = "drift";  // B_c^h = grad F_c(w) - (w - w^(h))/(eta h)
+// SCAFFOLD: by how much the client's control variate changes.
+inline constexpr char kControlChange[] = "control_change";
 inline constexpr char kHessian[] = "hessian";  // of F_c at w: a matrix
 
 // Numbers.

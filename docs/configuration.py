@@ -56,8 +56,9 @@ def parse(text):
         value = re.match(r"(\w+) = (\d+);", line)
         if opened:
             outer = "".join(t[1] + "." for t in stack if t[0] != "oneof")
-            stack.append((opened[1], outer + opened[2], " ".join(comment), []))
-            things.append(stack[-1])
+            things.append((opened[1], outer + opened[2], " ".join(comment), []))
+            if not line.endswith("}"):
+                stack.append(things[-1])
         elif line.startswith("oneof"):
             stack.append(("oneof", "", "", stack[-1][3]))
         elif line == "}" and stack:
@@ -105,6 +106,8 @@ def page(things):
     lines = [HEAD]
     for kind, name, comment, fields in reached(things):
         lines.append(f"## {name}\n\n{comment}\n")
+        if not fields:
+            continue
         lines.append("| field | type | meaning |" if kind == "message" else "| value | meaning |")
         lines.append("|---|---|---|" if kind == "message" else "|---|---|")
         for field, type_, text in fields:

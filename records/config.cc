@@ -262,6 +262,16 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
   return CheckProbesAt(field, train, seen);
 }
 
+absl::Status CheckScaffold(absl::string_view field, const v1::RunConfig& config) {
+  if (config.model().has_file()) {
+    return Bad(field, "is for the models that Leeway contains; leave it out");
+  }
+  // A killed server may go back further than to the last state that clients keep.
+  if (config.durability() == v1::RELAXED) return Bad(field, "needs durability: FULL");
+  if (config.encoding() == v1::EXACT) return absl::OkStatus();
+  return Bad(field, "needs encoding: EXACT, for rounding errors add up in its control variate");
+}
+
 absl::Status CheckLimits(const v1::Limits& limits, v1::WireEncoding encoding) {
   if (!(limits.max_norm() >= 0) || !std::isfinite(limits.max_norm())) {
     return Bad("limits.max_norm", "must be a positive number, or 0: no limit");
@@ -475,6 +485,10 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
   Seen seen;
   for (int i = 0; i < config.phases_size(); ++i) {
     LEEWAY_RETURN_IF_ERROR(CheckPhase(absl::StrCat("phases[", i, "]"), config.phases(i), seen));
+    if (config.phases(i).train().local().has_scaffold()) {
+      LEEWAY_RETURN_IF_ERROR(
+          CheckScaffold(absl::StrCat("phases[", i, "].train.local.scaffold"), config));
+    }
   }
   return cohort.clients() > 0 ? CheckClients(config, cohort.clients()) : absl::OkStatus();
 }

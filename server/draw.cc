@@ -39,6 +39,7 @@ absl::StatusOr<RoundSpec> DrawRound(const v1::RunConfig& config, const Roster& r
   spec.deadline = now + absl::Seconds(rule.deadline_seconds());
   spec.by_examples = plan.task.weighting() == v1::EXAMPLES;
   spec.group_count = plan.task.groups();
+  spec.states_since = plan.states_since;
   if (asked > wanted) spec.enough = wanted;
   spec.minimum = rule.minimum_reports() == 0 ? wanted : std::min(rule.minimum_reports(), wanted);
   const uint64_t drawn = spec.round - plan.cohort_of_rounds_ago;

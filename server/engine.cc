@@ -111,6 +111,10 @@ absl::Status Engine::Resume() {
       script_, Script::Resume(
                    options_.config, data_->layout, roster_.population(), saved->script,
                    [this](const std::string& sha) { return journal_->LoadModel(sha); }, examples));
+  if (const uint64_t since = script_->states_since(); since > 0) {
+    LEEWAY_ASSIGN_OR_RETURN(const auto rounds, journal_->AcceptedSince(since));
+    for (const auto& [round, accepted] : rounds) roster_.CountIn(round, accepted);
+  }
   progress_.set_state(saved->state);
   progress_.set_message(saved->message);
   progress_.set_expected(roster_.expected());
@@ -289,6 +293,7 @@ absl::StatusOr<std::optional<Round::Result>> Engine::CloseRound() {
 
 absl::Status Engine::CommitRound(RoundPlan plan, const Round::Result& result) {
   RoundCommit commit;
+  const uint64_t round = plan.record.round();
   commit.record = std::move(plan.record);
   commit.record.set_sampled(result.sampled);
   commit.record.set_reports(result.reports);
@@ -311,7 +316,12 @@ absl::Status Engine::CommitRound(RoundPlan plan, const Round::Result& result) {
       one.set_quarantined(standing.quarantined);
     }
   }
-  return journal_->Commit(std::move(commit));
+  LEEWAY_RETURN_IF_ERROR(journal_->Commit(std::move(commit)));
+  if (plan.states_since > 0) {
+    MutexLock lock(&mu_);
+    roster_.CountIn(round, result.accepted);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Engine::Finish(const absl::Status& outcome) {
@@ -335,6 +345,7 @@ absl::Status Engine::Finish(const absl::Status& outcome) {
     last.set_run_id(journal_->run_id());
     last.set_committed_round(journal_->committed());
     last.set_finished(true);
+    last.set_failure(std::string(outcome.message()));
     sessions_.Finish(last, roster_.GoneAfter(SteadyNow() - kReturnTime));
   }
   observers_.Notify();

@@ -72,6 +72,18 @@ absl::StatusOr<std::optional<Journal::SavedRun>> Journal::Load() {
   return saved;
 }
 
+absl::StatusOr<std::map<uint64_t, std::vector<uint32_t>>> Journal::AcceptedSince(
+    uint64_t round) const {
+  std::map<uint64_t, std::vector<uint32_t>> accepted;
+  LEEWAY_ASSIGN_OR_RETURN(const std::vector<v1::RoundRecord> records,
+                          store_->RoundsAfter(round - 1));
+  for (const v1::RoundRecord& record : records) {
+    if (record.kind() != v1::TRAIN_ROUND) continue;
+    LEEWAY_ASSIGN_OR_RETURN(accepted[record.round()], store_->Accepted(record.round()));
+  }
+  return accepted;
+}
+
 // Lets observers read what was written before their time.
 absl::Status Journal::ShowObservers(uint64_t rounds, uint64_t events) {
   LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<Store> reader, Store::OpenReadOnly(options_.directory));

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,6 +62,8 @@ class Journal {
   absl::StatusOr<std::string> LoadModel(const std::string& sha256) const {
     return store_->LoadModel(sha256);
   }
+  // The training rounds from this one on, and the clients whose reports counted in them.
+  absl::StatusOr<std::map<uint64_t, std::vector<uint32_t>>> AcceptedSince(uint64_t round) const;
   absl::Status Begin(const v1::DataSchema& schema, const std::vector<StoredClient>& roster,
                      const ModelPtr& initial, v1::ScriptState script);
   // The round counts from now on. It is written before this returns or, with durability

@@ -39,6 +39,9 @@ struct RoundPlan {
   // Further files in its shape that the task needs, by name. What they are made of is in the
   // script's state.
   std::map<std::string, ModelPtr> others;
+  // Clients keep a state between rounds, which counts from this round on, and are told whose
+  // they use: that of the last round that their report counted in. 0: they keep none.
+  uint64_t states_since = 0;
 };
 
 // What phases leave for one another, and what never changes.
@@ -73,6 +76,8 @@ class PhaseScript {
   // the phase is over.
   virtual absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t rounds_done,
                                       RunContext& run) = 0;
+  // Do clients keep a state between its training rounds? It begins anew with the phase.
+  virtual bool keeps_state() const { return false; }
   // State between two rounds, as numbers, and back.
   virtual std::vector<double> Save() const { return {}; }
   virtual absl::Status Restore(const std::vector<double>& state, const RunContext& run);

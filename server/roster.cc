@@ -168,6 +168,10 @@ bool Roster::Quarantine(absl::string_view client) {
   return true;
 }
 
+void Roster::CountIn(uint64_t round, absl::Span<const ClientIndex> clients) {
+  for (const ClientIndex client : clients) last_counted_[client] = round;
+}
+
 std::vector<Standing> Roster::standings() const {
   std::vector<Standing> all;
   for (const auto& [index, standing] : standings_) all.push_back(standing);

@@ -92,6 +92,13 @@ class Roster {
   bool Quarantine(absl::string_view client);
   // Clients that may be drawn, in order.
   const std::vector<ClientIndex>& eligible() const { return eligible_; }
+  // These clients' reports counted in this round of those after which clients keep a state.
+  void CountIn(uint64_t round, absl::Span<const ClientIndex> clients);
+  // The last such round of a client; 0 if there is none.
+  uint64_t last_counted(ClientIndex client) const {
+    const auto found = last_counted_.find(client);
+    return found == last_counted_.end() ? 0 : found->second;
+  }
   // Of clients that there is something to say about, by index; and back.
   std::vector<Standing> standings() const;
   void Restore(absl::Span<const Standing> standings);
@@ -115,6 +122,7 @@ class Roster {
   uint32_t population_ = 0;            // without evaluators
   std::vector<ClientIndex> eligible_;  // not in quarantine, in order
   std::map<ClientIndex, Standing> standings_;
+  absl::flat_hash_map<ClientIndex, uint64_t> last_counted_;
   absl::flat_hash_map<std::string, ClientIndex> index_;
   absl::flat_hash_map<std::string, SessionId> holder_;  // while gathering
   std::map<SessionId, Session> sessions_;

@@ -41,8 +41,16 @@ void Round::AddWork(ClientIndex index, uint32_t group,
   if (host.session == 0) return;
   Assignment& assignment = work[host.session];
   assignment.session = host.session;
-  assignment.clients.push_back(host.position);
+  AddTo(assignment, index, host.position, group);
+}
+
+void Round::AddTo(Assignment& assignment, ClientIndex index, uint32_t position,
+                  uint32_t group) const {
+  assignment.clients.push_back(position);
   assignment.groups.push_back(group);
+  if (spec_.states_since == 0) return;
+  const uint64_t counted = roster_->last_counted(index);
+  assignment.state_rounds.push_back(counted >= spec_.states_since ? counted : 0);
 }
 
 std::vector<Assignment> Round::Work() const {
@@ -62,8 +70,7 @@ Assignment Round::WorkFor(SessionId session) const {
   for (size_t i = 0; i < hosted.size(); ++i) {
     const auto member = members_.find(hosted[i]);
     if (member == members_.end() || member->second.state != MemberState::kWaiting) continue;
-    assignment.clients.push_back(static_cast<uint32_t>(i));
-    assignment.groups.push_back(member->second.group);
+    AddTo(assignment, hosted[i], static_cast<uint32_t>(i), member->second.group);
   }
   return assignment;
 }

@@ -38,6 +38,8 @@ struct Assignment {
   SessionId session = 0;
   std::vector<uint32_t> clients;
   std::vector<uint32_t> groups;
+  // For each, the round whose state it uses; empty if clients keep none.
+  std::vector<uint64_t> state_rounds;
 };
 
 struct RoundSpec {
@@ -56,6 +58,8 @@ struct RoundSpec {
   // next of the reserves that is connected.
   absl::Duration replace_after = absl::InfiniteDuration();
   std::vector<ClientIndex> reserves;  // distinct, none of the cohort
+  // Clients keep a state between rounds, which counts from this round on; 0: they do not.
+  uint64_t states_since = 0;
 };
 
 // What tells one report from another.
@@ -150,6 +154,7 @@ class Round {
   bool IsAbsent(ClientIndex index) const;
   absl::Time ReplacedAt(ClientIndex index) const;
   void AddWork(ClientIndex index, uint32_t group, std::map<SessionId, Assignment>& work) const;
+  void AddTo(Assignment& assignment, ClientIndex index, uint32_t position, uint32_t group) const;
 
   bool open_ = false;
   RoundSpec spec_;  // the cohort grows when members are replaced

@@ -86,6 +86,7 @@ RoundPlan Script::Next() const {
   RoundPlan plan = phase_->Next(run_, round_in_phase_);
   v1::RoundRecord& record = plan.record;
   record.set_round(round_ + 1);
+  if (record.kind() == v1::TRAIN_ROUND) plan.states_since = states_since();
   record.set_phase(index_);
   record.set_round_in_phase(plan.round_in_phase.value_or(round_in_phase_ + 1));
   record.set_base_sha256(plan.base->sha256);

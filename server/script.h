@@ -40,6 +40,10 @@ class Script {
   // workers, if any, share long loops; they change no bit.
   absl::Status Absorb(RoundPlan& plan, const Tally& tally, Workers* workers = nullptr);
 
+  // The round from which on clients keep a state: the phase's first. 0: they keep none.
+  uint64_t states_since() const {
+    return phase_ && phase_->keeps_state() ? round_ - round_in_phase_ + 1 : 0;
+  }
   v1::ScriptState Save() const;
   // The models with names of their own.
   const ModelPtr& initial() const { return run_.initial; }

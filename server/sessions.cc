@@ -66,6 +66,7 @@ void Sessions::SendOrders(const std::vector<Assignment>& work) {
       v1::Order own;
       own.mutable_clients()->Add(part.clients.begin(), part.clients.end());
       if (grouped_) own.mutable_groups()->Add(part.groups.begin(), part.groups.end());
+      own.mutable_state_rounds()->Add(part.state_rounds.begin(), part.state_rounds.end());
       orders.emplace_back(sink->second, std::move(own));
     }
   }

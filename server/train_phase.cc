@@ -7,6 +7,7 @@
 #include "common/sums.h"
 #include "records/release_config.h"
 #include "server/phase.h"
+#include "server/server_algorithm.h"
 #include "server/server_optimizer.h"
 #include "server/step_schedule.h"
 
@@ -34,7 +35,8 @@ class TrainPhase : public PhaseScript {
   TrainPhase(const v1::Train& config, const RunContext& run)
       : config_(config),
         optimizer_(MakeServerOptimizer(config.server())),
-        release_rounds_(config.has_release() ? RoundsOf(config.release()) : 0) {
+        release_rounds_(config.has_release() ? RoundsOf(config.release()) : 0),
+        algorithm_(MakeServerAlgorithm(config.local(), run)) {
     if (!config.local().has_auto_steps()) return;
     const bool sampled = run.config.cohort().size() > 0 && run.config.cohort().size() < run.clients;
     schedule_.emplace(config.local().auto_steps().largest(),
@@ -68,6 +70,7 @@ class TrainPhase : public PhaseScript {
     if (plan.record.kind() == v1::TRAIN_ROUND) {
       if (schedule_) schedule_->Absorb(plan.record.loss(), GuaranteedDecrease(plan, tally, run));
       LEEWAY_RETURN_IF_ERROR(Move(plan, tally, run));
+      if (algorithm_) algorithm_->Absorb(plan, tally, run);
     }
     if (plan.record.kind() == v1::RELEASE_ROUND) {
       if (!release_) release_ = MakeReleasePhase(config_.release(), run);
@@ -78,11 +81,14 @@ class TrainPhase : public PhaseScript {
     return rounds_done + 1 >= Before(uint64_t{config_.rounds()} + 1);
   }
 
+  bool keeps_state() const override { return algorithm_ && algorithm_->keeps_state(); }
+
   std::vector<double> Save() const override {
     std::vector<double> state;
     AddPart(schedule_ ? schedule_->Save() : std::vector<double>(), state);
     AddPart(release_ ? release_->Save() : std::vector<double>(), state);
     AddPart(optimizer_->Save(), state);
+    AddPart(algorithm_ ? algorithm_->Save() : std::vector<double>(), state);
     return state;
   }
   absl::Status Restore(const std::vector<double>& state, const RunContext& run) override {
@@ -90,10 +96,17 @@ class TrainPhase : public PhaseScript {
     LEEWAY_ASSIGN_OR_RETURN(const std::vector<double> schedule, TakePart(state, at));
     LEEWAY_ASSIGN_OR_RETURN(const std::vector<double> release, TakePart(state, at));
     LEEWAY_ASSIGN_OR_RETURN(const std::vector<double> optimizer, TakePart(state, at));
+    LEEWAY_ASSIGN_OR_RETURN(const std::vector<double> algorithm, TakePart(state, at));
     if (schedule_) LEEWAY_RETURN_IF_ERROR(schedule_->Restore(schedule));
     if (!release.empty()) {
       release_ = MakeReleasePhase(config_.release(), run);
       LEEWAY_RETURN_IF_ERROR(release_->Restore(release, run));
+    }
+    if (!algorithm.empty()) {
+      if (!algorithm_ || algorithm.size() != run.layout.size()) {
+        return absl::DataLossError("saved state of an algorithm that the config does not have");
+      }
+      algorithm_->Restore(algorithm, run);
     }
     return optimizer_->Restore(optimizer, run.layout.size());
   }
@@ -170,6 +183,8 @@ class TrainPhase : public PhaseScript {
     for (const std::string& name : config_.metrics()) Ask(absl::StrCat(kMetric, name), plan.task);
     plan.sample = run.config.cohort().size();
     plan.base = run.current;
+    // The drift that is asked for is that of the algorithm's own path.
+    if (algorithm_) algorithm_->Complete(run, plan);
     return plan;
   }
 
@@ -215,9 +230,10 @@ class TrainPhase : public PhaseScript {
 
   v1::Train config_;
   std::unique_ptr<ServerOptimizer> optimizer_;
-  std::optional<StepSchedule> schedule_;  // with auto_steps
-  const uint64_t release_rounds_;         // of one test
-  std::unique_ptr<PhaseScript> release_;  // a test under way; null between two
+  std::optional<StepSchedule> schedule_;        // with auto_steps
+  const uint64_t release_rounds_;               // of one test
+  std::unique_ptr<PhaseScript> release_;        // a test under way; null between two
+  std::unique_ptr<ServerAlgorithm> algorithm_;  // null: none
 };
 
 }  // namespace

@@ -23,6 +23,7 @@ from leeway.trackers import Follower, Tracker
 
 Join = Callable[[str, List[str]], None]
 POLL_SECONDS = 0.1
+SERVER_END_SECONDS = 6
 
 
 def simulate(config: Union[str, os.PathLike, Message], join: Join, *, clients: Union[int, Sequence[str]],
@@ -99,7 +100,7 @@ class _Federation:
         while self._server.poll() is None:
             for i, process in enumerate(self._clients):
                 process.join(0)
-                if process.exitcode not in (None, 0) and self._server.poll() is None:
+                if process.exitcode not in (None, 0) and not self._server_ends():
                     log = os.path.join(self._folder, "logs", f"python_{i}.log")
                     raise Error(f"a client process ended with {process.exitcode}: {_last_line(log)} (all of it: {log})")
             if bar is not None:
@@ -119,6 +120,14 @@ class _Federation:
             raise Error(f"the run failed: {_last_line(self._log)} (all of it: {self._log})")
         for process in self._clients:
             process.join()
+
+    def _server_ends(self) -> bool:
+        """Has the server ended, or does it now? A run that fails ends its clients a moment earlier."""
+        try:
+            self._server.wait(SERVER_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
 
 def _client(join: Join, address: str, names: List[str], log: str) -> None:

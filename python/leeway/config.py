@@ -240,6 +240,17 @@ class FedProx(Message):
 
 
 @dataclass
+class Scaffold(Message):
+    """SCAFFOLD (Karimireddy et al. 2019, option II): every local step is corrected by the difference between the
+    global control variate c and the client's own c_i, so that clients that disagree do not drift apart. Clients
+    keep c_i between rounds (leeway-client --state)."""
+
+    KINDS: ClassVar[Dict[str, Any]] = {
+    }
+
+
+
+@dataclass
 class LocalRule(Message):
     """How a client moves from the model it was given."""
 
@@ -251,6 +262,7 @@ class LocalRule(Message):
         "batch_size": "uint32",
         "auto_steps": AutoSteps,
         "fedprox": FedProx,
+        "scaffold": Scaffold,
     }
 
     step_size: Optional[float] = None
@@ -260,6 +272,7 @@ class LocalRule(Message):
     batch_size: Optional[int] = None
     auto_steps: Optional[AutoSteps] = None
     fedprox: Optional[FedProx] = None
+    scaffold: Optional[Scaffold] = None
 
 
 @dataclass

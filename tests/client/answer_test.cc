@@ -51,7 +51,7 @@ class MadeUpWorker : public Worker {
   absl::Status Prepare(const v1::Welcome&) override { return absl::OkStatus(); }
   absl::StatusOr<Parameters> Decode(absl::string_view) const override { return Parameters(); }
 
-  void Compute(const v1::Order& order, const OrderModels& models, Take take) override {
+  absl::Status Compute(const v1::Order& order, const OrderModels& models, Take take) override {
     ++computed;
     const TaskSums sums(order.task(), static_cast<size_t>(SizeOf(*models.model)));
     const auto one = [&](size_t place) {
@@ -66,11 +66,12 @@ class MadeUpWorker : public Worker {
     const auto places = static_cast<size_t>(order.clients_size());
     if (!threads_) {
       for (size_t place = places; place-- > 0;) one(place);  // in an order of its own
-      return;
+      return outcome;
     }
     std::vector<std::thread> threads;
     for (size_t place = 0; place < places; ++place) threads.emplace_back(one, place);
     for (std::thread& thread : threads) thread.join();
+    return outcome;
   }
 
   static uint64_t Weight(uint32_t client) { return 1 + 3 * client; }
@@ -83,6 +84,7 @@ class MadeUpWorker : public Worker {
   }
 
   int computed = 0;
+  absl::Status outcome;  // of Compute
 
  private:
   const size_t clients_;
@@ -284,6 +286,18 @@ TYPED_TEST(AnswerTest, AnOrderForAClientThatIsNotHostedIsAnError) {
   EXPECT_EQ(answer.status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(answer.status().message()), HasSubstr("client 3 of 3"));
   EXPECT_EQ(worker.computed, 0);
+}
+
+// Such as a state that could not be kept: nothing of the answer may count.
+TYPED_TEST(AnswerTest, AnErrorOfTheWorkerTakesAllReportsBack) {
+  MadeUpWorker<TypeParam> worker(3);
+  worker.outcome = absl::ResourceExhaustedError("the disk is full");
+  const Answer answer = AnswerTo(worker, Order({0, 2}));
+  EXPECT_TRUE(answer.header.clients().empty());
+  ASSERT_EQ(answer.header.failures_size(), 2);
+  EXPECT_EQ(answer.header.failures(1).client(), "made-2");
+  EXPECT_EQ(answer.header.failures(1).message(), "the disk is full");
+  EXPECT_EQ(answer.payload.size(), 0u);
 }
 
 // docs/wire-format.md: a client that does not know a sum's name reports a failure that

@@ -39,6 +39,7 @@ class OneRound : public v1::Federation::Service {
     reported_.WaitForNotificationWithTimeout(absl::Seconds(60));
     v1::Order farewell;
     farewell.set_finished(true);
+    farewell.set_failure(failure);
     orders->Write(farewell);
     return grpc::Status::OK;
   }
@@ -57,6 +58,8 @@ class OneRound : public v1::Federation::Service {
     }
     return grpc::Status::OK;
   }
+
+  std::string failure;  // of the run, in the end
 
   bool reported() const { return reported_.HasBeenNotified(); }
   size_t fetched() const { return fetched_; }
@@ -155,6 +158,30 @@ TEST_F(ConnectionTest, NoWorkIsDoneOnAModelThatStaysDamaged) {
   EXPECT_TRUE(absl::IsDataLoss(outcome)) << outcome;
   EXPECT_THAT(std::string(outcome.message()), HasSubstr("another sha256"));
   EXPECT_FALSE(reported_);
+}
+
+TEST_F(ConnectionTest, AllModelsOfAnOrderAreFetched) {
+  v1::NamedModel& other = *order_.add_others();
+  other.set_name("control");
+  other.mutable_model()->set_sha256(Sha256Hex(Damaged()));
+  other.mutable_model()->set_size(file_.size());
+  v1::NamedModel& same = *order_.add_others();
+  same.set_name("the model once more");
+  *same.mutable_model() = order_.model();
+  OneRound round(order_, {file_, Damaged()});
+  const absl::Status outcome = TakePartIn(round);
+  EXPECT_TRUE(outcome.ok()) << outcome;
+  EXPECT_TRUE(reported_);
+  EXPECT_EQ(round.fetched(), 2u);
+}
+
+TEST_F(ConnectionTest, AFailedRunIsAnErrorWithItsReason) {
+  OneRound round(order_, {file_});
+  round.failure = "training diverged";
+  const absl::Status outcome = TakePartIn(round);
+  EXPECT_TRUE(absl::IsAborted(outcome)) << outcome;
+  EXPECT_THAT(std::string(outcome.message()), HasSubstr("training diverged"));
+  EXPECT_TRUE(reported_);
 }
 
 }  // namespace

@@ -69,10 +69,14 @@ class ProcessWorkerTest : public ::testing::Test {
   // What becomes of each client of the order.
   std::map<size_t, absl::StatusOr<AnyReport>> Compute() {
     std::map<size_t, absl::StatusOr<AnyReport>> outcomes;
-    const Parameters model = Vector<double>(Vector<double>::Constant(2, 0.5));
-    worker_->Compute(order_, model, [&](size_t place, absl::StatusOr<AnyReport> report) {
-      outcomes.emplace(place, std::move(report));
-    });
+    const OrderModels models{.model = std::make_shared<const Parameters>(
+                                 Vector<double>(Vector<double>::Constant(2, 0.5))),
+                             .others = {}};
+    const absl::Status computed =
+        worker_->Compute(order_, models, [&](size_t place, absl::StatusOr<AnyReport> report) {
+          outcomes.emplace(place, std::move(report));
+        });
+    EXPECT_TRUE(computed.ok()) << computed;
     return outcomes;
   }
   static std::vector<double> Numbers(const absl::StatusOr<AnyReport>& report) {

@@ -25,10 +25,13 @@ REPEATS = int(os.environ.get("LEEWAY_REPEATS", "1"))
 
 
 class FailpointsTest(LeewayCase):
+    CONFIG = CONFIG
+    CLIENT = CLIENT
+
     def setUp(self):
         super().setUp()
         self.data = self.synthetic(clients=4, samples=20, dimension=3)
-        self.config = self.write("c.textproto", CONFIG)
+        self.config = self.write("c.textproto", self.CONFIG)
         self.federate(self.config, self.data, "calm", processes=4)
         self.expected = [(r["round"], r["model_sha256"], r["reports"])
                          for r in self.show("calm")["rounds"]]
@@ -68,7 +71,7 @@ class FailpointsTest(LeewayCase):
                     self.check(state)
 
     def test_a_client_dies(self):
-        for name in CLIENT:
+        for name in self.CLIENT:
             for repeat in range(REPEATS):
                 with self.subTest(failpoint=name, repeat=repeat):
                     state = f"{name}-{repeat}"

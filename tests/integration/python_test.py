@@ -549,8 +549,8 @@ class BadInputTest(PythonCase):
         self.assertEqual(server.wait(TIMEOUT), 1)
         self.assertEqual(child.wait(TIMEOUT), 1)
         self.assertIn("Traceback (most recent call last)", self.log(child.log_name))
-        self.assertIn("Error: the run is over, and the last task here failed: ValueError: column 3 is empty",
-                      self.log(child.log_name))
+        self.assertRegex(self.log(child.log_name),
+                         r"Error: the run has failed: .*client 'a': ValueError: column 3 is empty")
         self.assertRegex(self.log("server.log"), r"refused a: ValueError: column 3 is empty \(client\d+.py, line 3\)")
 
     def failing(self, text, words):

@@ -50,6 +50,12 @@ INSTANTIATE_TEST_SUITE_P(
             "line 4, column 23: phases[0].train.local.step_size is -1"},
         Bad{"model { linear_regression {} }\nphases {\n  train { local { steps: 1 } } }",
             "line 3, column 3: phases[0].train.rounds is 0"},
+        Bad{"durability: RELAXED model { linear_regression {} } phases { train { rounds: 1 local { "
+            "step_size: 0.1 steps: 2 scaffold {} } } }",
+            "phases[0].train.local.scaffold needs durability: FULL"},
+        Bad{"encoding: INT8_WIRE model { linear_regression {} } phases { train { rounds: 1 local { "
+            "step_size: 0.1 steps: 2 scaffold {} } } }",
+            "phases[0].train.local.scaffold needs encoding: EXACT"},
         Bad{"seed: x", "line 1"}, Bad{"model { linear_regression {} }", "phases is empty"},
         Bad{"phases { optimum {} }", "model is missing"},
         Bad{"model { linear_regression {} } phases { }", "phases[0] is empty"},

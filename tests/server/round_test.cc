@@ -96,6 +96,20 @@ TEST_F(RoundTest, AProcessIsIdleWhenAllItsSampledClientsHaveReported) {
   EXPECT_FALSE(round_->IsIdle(2, 1, "a"));
 }
 
+TEST_F(RoundTest, ClientsHearWhichRoundsStateCounts) {
+  EXPECT_TRUE(Open(Spec(3, {0, 1}, 2))[0].state_rounds.empty());
+  roster_.CountIn(4, {0, 1});
+  roster_.CountIn(5, {0, 3});
+  RoundSpec spec = Spec(6, {0, 1, 2, 3}, 4);
+  spec.states_since = 5;  // what counted before it is of another phase
+  const std::vector<Assignment> work = Open(spec);
+  ASSERT_EQ(work.size(), 2u);
+  // Session 1 hosts b (1) and d (3), session 2 hosts a (0) and c (2).
+  EXPECT_THAT(work[0].state_rounds, ElementsAre(0, 5));
+  EXPECT_THAT(work[1].state_rounds, ElementsAre(5, 0));
+  EXPECT_THAT(round_->WorkFor(2).state_rounds, ElementsAre(5, 0));
+}
+
 TEST(RoundEvaluatorTest, IsWaitedForButNotNeeded) {
   Roster roster(2);
   ASSERT_TRUE(roster.Join(1, 11, {{"e", 0, 50}, {"a", 7, 0}, {"b", 7, 0}}, kStart).ok());

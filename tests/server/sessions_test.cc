@@ -74,16 +74,17 @@ TEST_F(SessionsTest, EachIsSentTheRoundsOrderWithItsOwnClients) {
   const auto second = Join(two);
   ASSERT_NE(one, two);
   SetRound(3, 2);
-  sessions_.SendOrders({{one, {0, 2}, {1, 0}}, {two, {}, {}}, {99, {0}, {0}}});
+  sessions_.SendOrders({{one, {0, 2}, {1, 0}, {0, 7}}, {two, {}, {}, {}}, {99, {0}, {0}, {}}});
   ASSERT_EQ(first->orders.size(), 2u);
   EXPECT_EQ(first->orders[0].welcome().seed(), 7u);
   EXPECT_EQ(first->orders[1].round(), 3u);
   EXPECT_THAT(first->orders[1].clients(), ElementsAre(0, 2));
   EXPECT_THAT(first->orders[1].groups(), ElementsAre(1, 0));
+  EXPECT_THAT(first->orders[1].state_rounds(), ElementsAre(0, 7));
   EXPECT_EQ(second->orders.size(), 1u);  // it has no work
   EXPECT_TRUE(sessions_.Remove(one));
   EXPECT_FALSE(sessions_.Remove(one));
-  sessions_.SendOrders({{one, {0}, {0}}});
+  sessions_.SendOrders({{one, {0}, {0}, {}}});
   EXPECT_EQ(first->orders.size(), 2u);
 }
 

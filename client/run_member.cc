@@ -1,0 +1,48 @@
+#include "client/run_member.h"
+
+#include <set>
+
+#include "common/failpoint.h"
+#include "common/status.h"
+
+namespace leeway {
+
+absl::Status RunMember::Enter(const v1::Order& order) {
+  if (order.run_id() == run_id_) return absl::OkStatus();
+  run_id_.clear();
+  models_.Clear();
+  last_ = {};
+  seed_ = order.welcome().seed();
+  LEEWAY_RETURN_IF_ERROR(worker_.Prepare(order.welcome()));
+  run_id_ = order.run_id();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RunMember::Answer(const v1::Order& order) {
+  if (IsAnswered(order)) return true;
+  const absl::StatusOr<OrderModels> models = models_.Get(order);
+  if (absl::IsNotFound(models.status())) return false;
+  LEEWAY_RETURN_IF_ERROR(models.status());
+  Failpoint("client.before_work");
+  LEEWAY_ASSIGN_OR_RETURN(last_, AnswerOrder(worker_, order, *models, seed_));
+  Failpoint("client.after_work");
+  last_.header.set_without_receipt(true);
+  return true;
+}
+
+bool RunMember::IsAnswered(const v1::Order& order) const {
+  const v1::ReportHeader& last = last_.header;
+  if (last.run_id() != order.run_id() || last.round() != order.round() ||
+      last.attempt() != order.attempt() || last.base_sha256() != order.model().sha256()) {
+    return false;
+  }
+  std::set<std::string> answered(last.clients().begin(), last.clients().end());
+  for (const v1::ClientFailure& failure : last.failures()) answered.insert(failure.client());
+  std::set<std::string> asked;
+  for (const uint32_t client : order.clients()) {
+    if (client < worker_.clients()) asked.insert(worker_.ClientId(client));
+  }
+  return answered == asked;
+}
+
+}  // namespace leeway

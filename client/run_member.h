@@ -1,0 +1,52 @@
+// RunMember: this process's part in a run, whichever stream its orders come by. It knows
+// which run the worker is prepared for, and keeps the last answer until there is a newer
+// one: a server that was restarted, or whose stream broke, asks for it again. For one
+// thread.
+#ifndef LEEWAY_CLIENT_RUN_MEMBER_H_
+#define LEEWAY_CLIENT_RUN_MEMBER_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/answer.h"
+#include "client/model_fetch.h"
+#include "client/worker.h"
+#include "proto/federation.pb.h"
+
+namespace leeway {
+
+class RunMember {
+ public:
+  // The worker outlives this.
+  RunMember(Worker& worker, std::shared_ptr<grpc::Channel> channel)
+      : worker_(worker), models_(worker, std::move(channel)) {}
+
+  // An order with a welcome. A server that was gone may come back with another run: then
+  // nothing of the old one counts any more. A run's id stands for all its settings.
+  absl::Status Enter(const v1::Order& order);
+  // Makes the answer to an order the last one, unless it is. False if the order's round has
+  // moved on, and nobody waits for an answer.
+  absl::StatusOr<bool> Answer(const v1::Order& order);
+  const leeway::Answer& last() const { return last_; }
+
+ private:
+  // The last answer is to this order: made before the server restarted, or before we had to
+  // join again.
+  bool IsAnswered(const v1::Order& order) const;
+
+  Worker& worker_;
+  ModelFetch models_;
+  std::string run_id_;  // of the run that worker_ is prepared for
+  uint64_t seed_ = 0;
+  leeway::Answer last_;
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_CLIENT_RUN_MEMBER_H_
