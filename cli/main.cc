@@ -19,6 +19,7 @@
 #include "cli/starter.h"
 #include "cli/verify.h"
 #include "client/import/command.h"
+#include "common/credentials.h"
 #include "common/usage.h"
 #include "common/version.h"
 #include "records/json_text.h"
@@ -115,6 +116,7 @@ CLI::App* AddRun(CLI::App& app, RunOptions& options) {
 
 struct VerifyOptions {
   std::string directory;
+  std::string chain_key;
   bool json = false;
 };
 
@@ -123,6 +125,8 @@ CLI::App* AddVerify(CLI::App& app, VerifyOptions& options) {
       app.add_subcommand("verify", "Check a run's records: hashes, accepted clients, model chain");
   command->add_option("DIR", options.directory, "The --out or --state directory of the run")
       ->required();
+  command->add_option("--chain-key", options.chain_key,
+                      "File with the secret that was given to leeway-server --chain-key");
   command->add_flag("--json", options.json, "For programs: counts and problems");
   command->footer(
       "Examples:\n"
@@ -132,7 +136,13 @@ CLI::App* AddVerify(CLI::App& app, VerifyOptions& options) {
 }
 
 int VerifyCommand(const VerifyOptions& options) {
-  const absl::StatusOr<Verification> result = VerifyRun(options.directory);
+  absl::StatusOr<std::string> key = "";
+  if (!options.chain_key.empty()) key = ReadSecretFile(options.chain_key);
+  if (!key.ok()) {
+    UsageError(key.status().message());
+    return kExitUsage;
+  }
+  const absl::StatusOr<Verification> result = VerifyRun(options.directory, *key);
   if (!result.ok()) {
     UsageError(result.status().message());
     return absl::IsNotFound(result.status()) ? kExitUsage : kExitFailed;
