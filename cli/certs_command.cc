@@ -24,9 +24,9 @@ std::string WhatFor(const Certificate& certificate) {
   if (!certificate.hosts.empty()) return absl::StrJoin(certificate.hosts, " ");
   std::vector<std::string> what;
   for (const Grant& grant : certificate.grants) {
-    what.push_back(absl::StrCat(
-        grant.client.empty() ? "any client" : grant.client,
-        grant.examples > 0 ? absl::StrCat(" (at most ", grant.examples, " examples)") : ""));
+    what.push_back(absl::StrCat(grant.evaluator ? "evaluator " : "",
+                                grant.client.empty() ? "any client" : grant.client, " (at most ",
+                                grant.cap(), " examples)"));
     if (what.size() == 3 && certificate.grants.size() > 4) {
       what.push_back(absl::StrCat("... ", certificate.grants.size(), " clients in all"));
       break;
@@ -50,11 +50,11 @@ std::string ListJson(const std::vector<IssuedCertificate>& all) {
   for (const IssuedCertificate& issued : all) {
     const Certificate& c = issued.certificate;
     ordered_json clients = ordered_json::array();
-    for (const Grant& grant : c.grants) {  // without a client: any; without examples: no cap
-      ordered_json client = {{"client", nullptr}, {"examples", nullptr}};
+    ordered_json evaluators = ordered_json::array();
+    for (const Grant& grant : c.grants) {  // without a client: any
+      ordered_json client = {{"client", nullptr}, {"examples", grant.cap()}};
       if (!grant.client.empty()) client["client"] = grant.client;
-      if (grant.examples > 0) client["examples"] = grant.examples;
-      clients.push_back(std::move(client));
+      (grant.evaluator ? evaluators : clients).push_back(std::move(client));
     }
     list.push_back(
         {{"name", c.name},
@@ -63,6 +63,7 @@ std::string ListJson(const std::vector<IssuedCertificate>& all) {
          {"expires", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", c.not_after, absl::UTCTimeZone())},
          {"hosts", c.hosts},
          {"clients", std::move(clients)},
+         {"evaluators", std::move(evaluators)},
          {"observer", c.observer}});
   }
   return JsonText(list);
@@ -93,14 +94,17 @@ struct CertsOptions {
   std::vector<std::string> clients;
   uint64_t examples = 0;
   bool any = false;
+  bool evaluator = false;
   std::string revoke;
   bool json = false;
 };
 
 absl::Status IssueClient(CertsOptions& options) {
   IssueOptions& issue = options.issue;
-  for (const std::string& id : options.clients) issue.grants.push_back({id, options.examples});
-  if (options.any) issue.grants.push_back({"", options.examples});
+  for (const std::string& id : options.clients) {
+    issue.grants.push_back({id, options.examples, options.evaluator});
+  }
+  if (options.any) issue.grants.push_back({"", options.examples, options.evaluator});
   if (issue.grants.empty() && !issue.observer) {
     return absl::InvalidArgumentError(
         "name the clients that the holder may host, or give --any or --observer");
@@ -176,8 +180,13 @@ CLI::App* AddCertsCommands(CLI::App& app, int* exit_code) {
     return PrintIssued(o);
   });
   client->add_option("ID", options->clients, "Clients that the holder may host");
-  client->add_option("--examples", options->examples,
-                     "Most training examples each of them may claim (default: no cap)");
+  client
+      ->add_option("--examples", options->examples,
+                   "Most examples each of them may claim, for training and for tests "
+                   "(default: 1000000)")
+      ->check(CLI::Range(uint64_t{1}, kMostExamples));
+  client->add_flag("--evaluator", options->evaluator,
+                   "They are evaluators: each holds a central test set and does not train");
   client->add_flag("--any", options->any, "The holder may host any client: a trusted machine");
   client->add_flag("--observer", options->issue.observer, "The holder may watch the run");
 

@@ -23,6 +23,7 @@
 #include "cli/verify.h"
 #include "client/import/child.h"
 #include "client/import/command.h"
+#include "common/credentials.h"
 #include "common/usage.h"
 #include "common/version.h"
 #include "records/json_text.h"
@@ -121,6 +122,7 @@ CLI::App* AddRun(CLI::App& app, RunOptions& options) {
 
 struct VerifyOptions {
   std::string directory;
+  std::string chain_key;
   bool json = false;
 };
 
@@ -129,6 +131,8 @@ CLI::App* AddVerify(CLI::App& app, VerifyOptions& options) {
       app.add_subcommand("verify", "Check a run's records: hashes, accepted clients, model chain");
   command->add_option("DIR", options.directory, "The --out or --state directory of the run")
       ->required();
+  command->add_option("--chain-key", options.chain_key,
+                      "File with the secret that was given to leeway-server --chain-key");
   command->add_flag("--json", options.json, "For programs: counts and problems");
   command->footer(
       "Examples:\n"
@@ -138,7 +142,13 @@ CLI::App* AddVerify(CLI::App& app, VerifyOptions& options) {
 }
 
 int VerifyCommand(const VerifyOptions& options) {
-  const absl::StatusOr<Verification> result = VerifyRun(options.directory);
+  absl::StatusOr<std::string> key = "";
+  if (!options.chain_key.empty()) key = ReadSecretFile(options.chain_key);
+  if (!key.ok()) {
+    UsageError(key.status().message());
+    return kExitUsage;
+  }
+  const absl::StatusOr<Verification> result = VerifyRun(options.directory, *key);
   if (!result.ok()) {
     UsageError(result.status().message());
     return absl::IsNotFound(result.status()) ? kExitUsage : kExitFailed;

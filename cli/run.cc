@@ -24,8 +24,6 @@
 #include "cli/progress.h"
 #include "cli/spawn.h"
 #include "common/credentials.h"
-#include "common/model_layout.h"
-#include "common/process.h"
 #include "common/status.h"
 #include "common/synthetic.h"
 #include "records/config.h"
@@ -223,14 +221,14 @@ absl::Status Launch::MakeCertificates() {
     IssueOptions client;
     client.name = ProcessName(i);
     if (shares[i].size() > kMostGrants) {
-      client.grants.push_back({});
+      client.grants.push_back({"", kMostExamples});
     } else {
       for (const std::string& path : shares[i]) {
-        client.grants.push_back({fs::path(path).filename(), 0});
+        client.grants.push_back({fs::path(path).filename(), kMostExamples});
       }
-      if (i == 0 && !evaluator_.empty()) {
-        client.grants.push_back({fs::path(evaluator_).filename(), 0});
-      }
+    }
+    if (i == 0 && !evaluator_.empty()) {
+      client.grants.push_back({fs::path(evaluator_).filename(), kMostExamples, true});
     }
     LEEWAY_RETURN_IF_ERROR(Issue(Certificates(), client));
   }

@@ -28,11 +28,19 @@ struct Records {
 
 class Verifier {
  public:
-  Verifier(const Store& store, const std::string& directory)
-      : store_(store), directory_(directory) {}
+  Verifier(const Store& store, const std::string& directory, const std::string& chain_key)
+      : store_(store), directory_(directory), chain_key_(chain_key) {}
 
   absl::StatusOr<Verification> Run() {
-    LEEWAY_RETURN_IF_ERROR(Read());
+    // Everything that is stored, as it was written; then whether it follows.
+    if (const absl::Status whole = store_.CheckWhole(chain_key_); !whole.ok()) {
+      Problem(whole.message());
+    }
+    if (const absl::Status read = Read(); !read.ok()) {
+      if (result_.problems.empty()) return read;
+      Problem(read.message());
+      return std::move(result_);
+    }
     CheckRoster();
     for (size_t i = 0; i < records_.rounds.size(); ++i) {
       CheckNumber(i);
@@ -193,14 +201,28 @@ class Verifier {
     }
   }
 
-  // The bytes of every model that has a name, in the store and as a file.
+  void CheckStored(const std::string& what, const std::string& sha256) {
+    if (const auto stored = store_.LoadModel(sha256); !stored.ok()) {
+      Problem(what, ": ", stored.status().message());
+    }
+  }
+
+  // The bytes of every model in the store and, of those that have a name, in a file.
   void CheckModels() {
+    if (const auto all = store_.Models(); all.ok()) {
+      for (const std::string& sha256 : *all) CheckStored(absl::StrCat("model ", sha256), sha256);
+    } else {
+      Problem(all.status().message());
+    }
+    for (const std::string* sha256 :
+         {&records_.script.initial_sha256(), &records_.script.current_sha256(),
+          &records_.script.optimum_sha256()}) {
+      if (!sha256->empty()) CheckStored("the model that a resumed run needs", *sha256);
+    }
     for (const auto& [name, sha256] : records_.names) {
       ++result_.models;
       const std::string path = absl::StrCat(directory_, "/", Store::NamedModelPath(name));
-      if (const auto stored = store_.LoadModel(sha256); !stored.ok()) {
-        Problem("model '", name, "': ", stored.status().message());
-      }
+      CheckStored(absl::StrCat("model '", name, "'"), sha256);
       const absl::StatusOr<std::string> file = ReadTextFile(path);
       if (!file.ok()) {
         Problem("model '", name, "': ", file.status().message());
@@ -213,6 +235,7 @@ class Verifier {
 
   const Store& store_;
   const std::string directory_;
+  const std::string chain_key_;
   Records records_;
   Verification result_;
   uint32_t clients_ = 0;           // without evaluators
@@ -224,12 +247,17 @@ class Verifier {
 
 }  // namespace
 
-absl::StatusOr<Verification> VerifyRun(const std::string& directory) {
+absl::StatusOr<Verification> VerifyRun(const std::string& directory, const std::string& chain_key) {
   LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<Store> store, Store::OpenReadOnly(directory));
+  // A run whose log is gone is not one that has not begun.
+  if (const absl::Status whole = store->CheckWhole(chain_key);
+      !store->begun() && absl::IsDataLoss(whole)) {
+    return whole;
+  }
   if (!store->begun()) {
     return absl::NotFoundError(absl::StrCat(directory, ": the run has not begun"));
   }
-  return Verifier(*store, directory).Run();
+  return Verifier(*store, directory, chain_key).Run();
 }
 
 }  // namespace leeway

@@ -20,7 +20,9 @@ struct Verification {
 };
 
 // NotFound if there is no run; DataLoss if its records cannot be read at all.
-absl::StatusOr<Verification> VerifyRun(const std::string& directory);
+// The key is that of the seal of a server with --chain-key.
+absl::StatusOr<Verification> VerifyRun(const std::string& directory,
+                                       const std::string& chain_key = "");
 
 }  // namespace leeway
 

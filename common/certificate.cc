@@ -17,6 +17,7 @@ namespace leeway {
 namespace {
 
 constexpr char kClientUri[] = "leeway:client/";
+constexpr char kEvaluatorUri[] = "leeway:evaluator/";
 constexpr char kExamples[] = "?examples=";
 
 std::string PercentEncode(absl::string_view text) {
@@ -76,15 +77,16 @@ BioPtr Reading(absl::string_view text) {
 }  // namespace
 
 std::string GrantUri(const Grant& grant) {
-  std::string uri =
-      absl::StrCat(kClientUri, grant.client.empty() ? "*" : PercentEncode(grant.client));
+  std::string uri = absl::StrCat(grant.evaluator ? kEvaluatorUri : kClientUri,
+                                 grant.client.empty() ? "*" : PercentEncode(grant.client));
   if (grant.examples > 0) absl::StrAppend(&uri, kExamples, grant.examples);
   return uri;
 }
 
 std::optional<Grant> ParseGrantUri(absl::string_view uri) {
-  if (!absl::ConsumePrefix(&uri, kClientUri)) return std::nullopt;
   Grant grant;
+  grant.evaluator = absl::ConsumePrefix(&uri, kEvaluatorUri);
+  if (!grant.evaluator && !absl::ConsumePrefix(&uri, kClientUri)) return std::nullopt;
   if (const size_t query = uri.find('?'); query != absl::string_view::npos) {
     absl::string_view cap = uri.substr(query);
     if (!absl::ConsumePrefix(&cap, kExamples) || !absl::SimpleAtoi(cap, &grant.examples) ||

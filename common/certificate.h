@@ -1,8 +1,10 @@
 // What a Leeway certificate says: whom it is for, and until when. A client's
 // certificate names each client that its process may host as a URI,
 //   leeway:client/<id>?examples=<cap>
-// with the id percent-encoded; the id * stands for any client (a trusted host),
-// and without examples there is no cap. leeway:observer may watch the run only.
+//   leeway:evaluator/<id>?examples=<cap>
+// with the id percent-encoded; the id * stands for any (a trusted host). An evaluator holds a
+// central test set: to act as one needs a grant of its own. Without examples the cap is
+// kDefaultExamples. leeway:observer may watch the run only.
 #ifndef LEEWAY_COMMON_CERTIFICATE_H_
 #define LEEWAY_COMMON_CERTIFICATE_H_
 
@@ -21,10 +23,18 @@ namespace leeway {
 
 inline constexpr char kObserverUri[] = "leeway:observer";
 
-// A client that the holder may host.
+// What a client may claim without a cap of its own: a weight that goes by examples must have a
+// bound.
+inline constexpr uint64_t kDefaultExamples = 1'000'000;
+// No certificate allows more.
+inline constexpr uint64_t kMostExamples = uint64_t{1} << 40;
+
+// A client or evaluator that the holder may host.
 struct Grant {
-  std::string client;     // empty: any client
-  uint64_t examples = 0;  // most training examples it may claim; 0: no cap
+  std::string client;      // empty: any
+  uint64_t examples = 0;   // most examples it may claim for training and for tests; 0: the default
+  bool evaluator = false;  // holds a central test set, and does not train
+  uint64_t cap() const { return examples > 0 ? examples : kDefaultExamples; }
   bool operator==(const Grant&) const = default;
 };
 

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <openssl/pem.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -70,6 +71,7 @@ absl::StatusOr<Pem> Load(const TlsFiles& files) {
         absl::StrCat(files.certificate, " was not made by the authority in ", files.ca,
                      "; use certificates of one `leeway certs` directory on both sides"));
   }
+  LEEWAY_RETURN_IF_ERROR(ReadSecretFile(files.key).status());
   return pem;
 }
 
@@ -102,6 +104,18 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
                     : std::filesystem::is_directory(path, ignored) ? "it is a directory"
                                                                    : "it is empty";
   return absl::NotFoundError(absl::StrCat("cannot read ", path, ": ", why));
+}
+
+absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) == 0 && (info.st_mode & S_IRWXO) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path,
+                     " is a secret, but every user of this machine can open it; run: chmod "
+                     "600 ",
+                     path));
+  }
+  return ReadTextFile(path);
 }
 
 bool IsLoopback(absl::string_view host) {

@@ -37,6 +37,9 @@ bool IsLoopback(absl::string_view host);
 bool IsLocalAddress(absl::string_view address);
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path);
+// A file that holds a secret. InvalidArgument, with the command to run, if other users of the
+// machine can read it.
+absl::StatusOr<std::string> ReadSecretFile(const std::string& path);
 
 }  // namespace leeway
 

@@ -81,6 +81,9 @@ class Database {
     int64_t Integer(int column) const { return sqlite3_column_int64(handle_, column); }
     double Real(int column) const { return sqlite3_column_double(handle_, column); }
     bool IsNull(int column) const { return sqlite3_column_type(handle_, column) == SQLITE_NULL; }
+    int columns() const { return sqlite3_column_count(handle_); }
+    // One of SQLite's types.
+    int Type(int column) const { return sqlite3_column_type(handle_, column); }
     std::string Bytes(int column) const {
       // The order matters: asking for the blob first fixes what the size means.
       const void* bytes = sqlite3_column_blob(handle_, column);
@@ -155,6 +158,15 @@ class Database {
     if (!status.ok()) Rollback();
     return status;
   }
+  // Runs `work`, which only reads, on the state of one moment.
+  template <typename Work>
+  absl::Status Snapshot(const Work& work) {
+    if (open()) return work();
+    LEEWAY_RETURN_IF_ERROR(Execute("BEGIN"));
+    absl::Status status = work();
+    Rollback();
+    return status;
+  }
   // Ends the transaction that was kept open, if there is one.
   absl::Status Commit() {
     return open() ? Transaction([] { return absl::OkStatus(); }) : absl::OkStatus();
@@ -163,6 +175,9 @@ class Database {
   void Rollback() {
     if (open()) Execute("ROLLBACK").IgnoreError();
   }
+
+  // In the middle of a transaction.
+  bool open() const { return sqlite3_get_autocommit(connection_) == 0; }
 
   absl::Status Error(int code) const {
     const std::string text = absl::StrCat(
@@ -191,9 +206,6 @@ class Database {
   }
 
  private:
-  // In the middle of a transaction.
-  bool open() const { return sqlite3_get_autocommit(connection_) == 0; }
-
   struct Finalize {
     void operator()(sqlite3_stmt* handle) const { sqlite3_finalize(handle); }
   };

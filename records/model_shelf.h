@@ -150,6 +150,16 @@ class ModelShelf {
                      " is damaged or missing; restore it from a copy or start a new run"));
   }
 
+  absl::StatusOr<std::vector<std::string>> All() const {
+    auto rows = db_.Query("SELECT sha256 FROM models ORDER BY sha256");
+    std::vector<std::string> all;
+    while (true) {
+      LEEWAY_ASSIGN_OR_RETURN(const bool more, rows.Step());
+      if (!more) return all;
+      all.push_back(rows.Bytes(0));
+    }
+  }
+
   absl::StatusOr<std::vector<NamedModel>> Names() const {
     auto rows = db_.Query("SELECT name, sha256 FROM names ORDER BY name");
     std::vector<NamedModel> names;

@@ -20,8 +20,10 @@
 #include "common/status.h"
 #include "records/database.h"
 #include "records/events.h"
+#include "records/head_file.h"
 #include "records/model_shelf.h"
 #include "records/round_row.h"
+#include "records/seal.h"
 #include "records/state_file.h"
 
 namespace leeway {
@@ -29,7 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kSchemaVersion = 3;  // 3: clients' standings are state, not events
+constexpr int64_t kSchemaVersion = 4;  // 4: sealed
 
 constexpr char kSchema[] = R"sql(
 BEGIN IMMEDIATE;
@@ -44,7 +46,7 @@ CREATE TABLE IF NOT EXISTS events(sequence INTEGER PRIMARY KEY, time REAL, kind 
   subject TEXT, text TEXT);
 CREATE TABLE IF NOT EXISTS models(sha256 TEXT PRIMARY KEY, bytes BLOB);
 CREATE TABLE IF NOT EXISTS names(name TEXT PRIMARY KEY, sha256 TEXT) WITHOUT ROWID;
-PRAGMA user_version = 3;
+PRAGMA user_version = 4;
 COMMIT;
 )sql";
 
@@ -85,8 +87,15 @@ Store::Store(std::string directory) : directory_(std::move(directory)) {}
 Store::~Store() {
   if (lock_fd_ >= 0 && db_ != nullptr) {
     Flush().IgnoreError();  // the engine has asked before
-    if (!pending_.empty()) db_->Transaction([&] { return InsertEvents(); }).IgnoreError();
+    if (begun_ && !pending_.empty()) {
+      const auto work = [&]() -> absl::Status {
+        LEEWAY_RETURN_IF_ERROR(InsertEvents());
+        return seal_->Write();
+      };
+      db_->Transaction(work).IgnoreError();
+    }
   }
+  seal_.reset();
   db_.reset();
   if (lock_fd_ >= 0) close(lock_fd_);
 }
@@ -95,7 +104,8 @@ std::string Store::NamedModelPath(absl::string_view name) {
   return absl::StrCat("models/", name, ".safetensors");
 }
 
-absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& directory) {
+absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& directory,
+                                                   const std::string& chain_key) {
   std::error_code error;
   fs::create_directories(directory + "/models", error);
   if (error) return FileError("cannot create", directory + "/models", error.value());
@@ -106,6 +116,8 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& directory)
                           Database::Open(path, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
   store->models_ = std::make_unique<ModelShelf>(directory, store->db_.get());
   store->state_file_ = std::make_unique<StateFile>(directory);
+  store->seal_ = std::make_unique<Seal>(store->db_.get(), chain_key);
+  store->head_ = std::make_unique<HeadFile>(directory);
   LEEWAY_RETURN_IF_ERROR(store->Prepare());
   return store;
 }
@@ -131,13 +143,17 @@ absl::Status Store::Prepare() {
   }
   if (version == 0) LEEWAY_RETURN_IF_ERROR(db_->Script(kSchema));
   LEEWAY_RETURN_IF_ERROR(SyncDirectory(directory_));
-  LEEWAY_RETURN_IF_ERROR(models_->RemoveLeftovers());
   begun_ = Value("run_id").ok();
+  // Before anything is removed or written: what is damaged stays as it was found.
+  LEEWAY_RETURN_IF_ERROR(CheckHead());
+  if (begun_) LEEWAY_RETURN_IF_ERROR(Annotate(seal_->Check(), directory_ + "/run.db"));
+  LEEWAY_RETURN_IF_ERROR(models_->RemoveLeftovers());
   if (!begun_) return absl::OkStatus();
   LEEWAY_ASSIGN_OR_RETURN(const v1::ScriptState script, SavedScript());
   state_file_->RemoveLeftovers(script);
   LEEWAY_ASSIGN_OR_RETURN(const v1::RunConfig config, Config());
-  return SetDurability(config.durability());
+  LEEWAY_RETURN_IF_ERROR(SetDurability(config.durability()));
+  return WriteHead(/*sync=*/true);
 }
 
 absl::StatusOr<std::unique_ptr<Store>> Store::OpenReadOnly(const std::string& directory) {
@@ -159,6 +175,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::OpenReadOnly(const std::string& di
   }
   store->models_ = std::make_unique<ModelShelf>(directory, store->db_.get());
   store->state_file_ = std::make_unique<StateFile>(directory);
+  store->head_ = std::make_unique<HeadFile>(directory);
   store->begun_ = run_id.ok();
   if (absl::IsDataLoss(run_id.status()) || absl::IsPermissionDenied(run_id.status())) {
     return run_id.status();
@@ -205,14 +222,26 @@ absl::Status Store::Begin(const std::string& run_id, const v1::RunConfig& config
                                           roster[i].examples, roster[i].test_examples));
     }
     LEEWAY_RETURN_IF_ERROR(models_->Insert(batch));
+    LEEWAY_RETURN_IF_ERROR(InsertEvents());
+    LEEWAY_RETURN_IF_ERROR(seal_->Write());
     Failpoint("begin.before_commit");
-    return InsertEvents();
+    return absl::OkStatus();
   };
-  LEEWAY_RETURN_IF_ERROR(db_->Transaction(work));
+  LEEWAY_RETURN_IF_ERROR(Check(db_->Transaction(work)));
   Failpoint("begin.after_commit");
   pending_.clear();
   begun_ = true;
-  return absl::OkStatus();
+  return WriteHead(/*sync=*/true);
+}
+
+absl::Status Store::ChangeConfig(const v1::RunConfig& config) {
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(config, &text);
+  const auto work = [&]() -> absl::Status {
+    LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "config", text));
+    return seal_->Write();
+  };
+  return Check(db_->Transaction(work));
 }
 
 absl::Status Store::Commit(RoundCommit round) {
@@ -231,6 +260,7 @@ absl::Status Store::Commit(RoundCommit round) {
     LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "state", v1::RunState_Name(round.state)));
     LEEWAY_RETURN_IF_ERROR(InsertEvents());
     LEEWAY_RETURN_IF_ERROR(models_->Prune(std::max<size_t>(2, round.models.size())));
+    if (!grouped_) LEEWAY_RETURN_IF_ERROR(seal_->Write());
     Failpoint("commit.before_commit");
     return absl::OkStatus();
   };
@@ -240,7 +270,7 @@ absl::Status Store::Commit(RoundCommit round) {
   if (grouped_) return absl::OkStatus();
   models_->RemoveStaleFiles();
   state_file_->RemoveStale();
-  return absl::OkStatus();
+  return WriteHead(/*sync=*/false);
 }
 
 absl::Status Store::PutState(const v1::ScriptState& script, const v1::Standings& standings) {
@@ -257,10 +287,24 @@ absl::Status Store::Flush() {
   LEEWAY_RETURN_IF_ERROR(failed_);
   LEEWAY_RETURN_IF_ERROR(Check(models_->WriteDeferred()));
   LEEWAY_RETURN_IF_ERROR(Check(state_file_->Write()));
+  if (!db_->open()) return absl::OkStatus();
+  LEEWAY_RETURN_IF_ERROR(Check(seal_->Write()));
   LEEWAY_RETURN_IF_ERROR(Check(db_->Commit()));
   models_->RemoveStaleFiles();
   state_file_->RemoveStale();
-  return absl::OkStatus();
+  return WriteHead(/*sync=*/false);
+}
+
+absl::Status Store::WriteHead(bool sync) {
+  uint64_t last = 0;
+  int64_t checksum = 0;
+  {
+    auto row = db_->Query("SELECT round, checksum FROM rounds ORDER BY round DESC LIMIT 1");
+    LEEWAY_ASSIGN_OR_RETURN(const bool found, row.Step());
+    if (found) last = static_cast<uint64_t>(row.Integer(0));
+    if (found) checksum = row.Integer(1);
+  }
+  return head_->Write(last, checksum, sync);
 }
 
 absl::Status Store::Check(absl::Status status) {
@@ -268,6 +312,7 @@ absl::Status Store::Check(absl::Status status) {
   db_->Rollback();
   models_->Forget();
   state_file_->Forget();
+  seal_->Forget();
   standings_.reset();
   // Rounds that were to be written together are gone: none may follow them.
   if (grouped_) failed_ = status;
@@ -284,10 +329,11 @@ absl::Status Store::Finish(v1::RunState state, absl::string_view message,
     LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "state", v1::RunState_Name(state)));
     LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "message", message));
     LEEWAY_RETURN_IF_ERROR(InsertEvents());
+    LEEWAY_RETURN_IF_ERROR(seal_->Write());
     Failpoint("finish.before_commit");
     return absl::OkStatus();
   };
-  LEEWAY_RETURN_IF_ERROR(db_->Transaction(work));
+  LEEWAY_RETURN_IF_ERROR(Check(db_->Transaction(work)));
   Failpoint("finish.after_commit");
   pending_.clear();
   return absl::OkStatus();
@@ -295,7 +341,7 @@ absl::Status Store::Finish(v1::RunState state, absl::string_view message,
 
 absl::Status Store::InsertEvents() {
   for (const v1::Event& event : pending_) {
-    LEEWAY_RETURN_IF_ERROR(db_->Execute("INSERT OR REPLACE INTO events VALUES(?, ?, ?, ?, ?)",
+    LEEWAY_RETURN_IF_ERROR(db_->Execute("INSERT INTO events VALUES(?, ?, ?, ?, ?)",
                                         event.sequence(), event.time(), EventKindName(event.kind()),
                                         event.subject(), event.text()));
   }

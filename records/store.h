@@ -26,7 +26,9 @@
 namespace leeway {
 
 class Database;    // records/database.h
+class HeadFile;    // records/head_file.h
 class ModelShelf;  // records/model_shelf.h
+class Seal;        // records/seal.h
 class StateFile;   // records/state_file.h
 
 // A client as the roster knows it. Its position in the roster is its index.
@@ -60,8 +62,10 @@ class Store {
 
   // Opens or creates the store for writing; locks it against a second server
   // (FailedPrecondition names the remedy). With durability RELAXED syncs are left
-  // to the operating system, and rounds are written together.
-  static absl::StatusOr<std::unique_ptr<Store>> Open(const std::string& directory);
+  // to the operating system, and rounds are written together. DataLoss if a run in it is
+  // not as it was written. The key, if any, is that of its seal.
+  static absl::StatusOr<std::unique_ptr<Store>> Open(const std::string& directory,
+                                                     const std::string& chain_key = "");
   // Opens an existing store for reading. NotFound if there is none.
   static absl::StatusOr<std::unique_ptr<Store>> OpenReadOnly(const std::string& directory);
   ~Store();
@@ -76,6 +80,8 @@ class Store {
   absl::Status Begin(const std::string& run_id, const v1::RunConfig& config,
                      const v1::DataSchema& schema, const std::vector<StoredClient>& roster,
                      absl::Span<const ModelPtr> models, v1::ScriptState script);
+  // The run goes on with another configuration: of what may change, the caller decides.
+  absl::Status ChangeConfig(const v1::RunConfig& config);
   // Of models without a name only the last two (or as many as this round has)
   // are kept: name what must stay. With durability RELAXED the round is in the files
   // after the next Flush.
@@ -88,6 +94,10 @@ class Store {
   // Ends the run: DONE or FAILED with its message.
   absl::Status Finish(v1::RunState state, absl::string_view message,
                       const std::vector<NamedModel>& names);
+
+  // DataLoss, with the table or file, if what is stored is not what was written: the seal, and
+  // the head, which names the last round. FailedPrecondition if the key is another.
+  absl::Status CheckWhole(const std::string& chain_key = "") const;
 
   absl::StatusOr<std::string> RunId() const;
   absl::StatusOr<v1::RunConfig> Config() const;
@@ -110,6 +120,8 @@ class Store {
   absl::StatusOr<uint64_t> LastEvent() const;
   // Roster indices accepted in a round.
   absl::StatusOr<std::vector<uint32_t>> Accepted(uint64_t round) const;
+  // All models in the store, also those without a name.
+  absl::StatusOr<std::vector<std::string>> Models() const;
   // The bytes of a model file; DataLoss if they do not match their name.
   absl::StatusOr<std::string> LoadModel(absl::string_view sha256) const;
   absl::StatusOr<std::vector<NamedModel>> NamedModels() const;
@@ -122,6 +134,9 @@ class Store {
   absl::Status Prepare();  // schema, pragmas, leftovers of a crash
   absl::Status SetDurability(v1::Durability durability);
   absl::Status InsertEvents();
+  // DataLoss if rounds that the head names are gone.
+  absl::Status CheckHead() const;
+  absl::Status WriteHead(bool sync);
   // Of a step of Commit or Flush: takes back what is not in the files yet if it failed.
   absl::Status Check(absl::Status status);
   absl::Status PutState(const v1::ScriptState& script, const v1::Standings& standings);
@@ -132,6 +147,8 @@ class Store {
   std::unique_ptr<Database> db_;
   std::unique_ptr<ModelShelf> models_;
   std::unique_ptr<StateFile> state_file_;
+  std::unique_ptr<Seal> seal_;
+  std::unique_ptr<HeadFile> head_;
   int lock_fd_ = -1;
   bool begun_ = false;
   bool grouped_ = false;  // several rounds share a transaction

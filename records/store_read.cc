@@ -9,8 +9,10 @@
 #include "common/status.h"
 #include "records/database.h"
 #include "records/events.h"
+#include "records/head_file.h"
 #include "records/model_shelf.h"
 #include "records/round_row.h"
+#include "records/seal.h"
 #include "records/state_file.h"
 #include "records/store.h"
 
@@ -24,6 +26,46 @@ absl::StatusOr<std::string> Store::Value(absl::string_view key) const {
   LEEWAY_RETURN_IF_ERROR(found.status());
   if (!*found) return absl::NotFoundError(absl::StrCat(directory_, ": the run has not begun"));
   return row.Bytes(0);
+}
+
+absl::Status Store::CheckWhole(const std::string& chain_key) const {
+  if (!head_->Read()) {
+    return absl::DataLossError(
+        absl::StrCat(head_->path(),
+                     " is missing or damaged: whether the last rounds are all there is not known"));
+  }
+  LEEWAY_RETURN_IF_ERROR(CheckHead());
+  if (!begun_) return absl::NotFoundError(absl::StrCat(directory_, ": the run has not begun"));
+  Seal seal(db_.get(), chain_key);
+  return Annotate(db_->Snapshot([&] { return seal.Check(); }), directory_ + "/run.db");
+}
+
+absl::Status Store::CheckHead() const {
+  const std::optional<Head> head = head_->Read();
+  if (!head) return absl::OkStatus();
+  uint64_t last = 0;
+  if (begun_) {
+    auto row = db_->Query("SELECT coalesce(max(round), 0) FROM rounds");
+    LEEWAY_RETURN_IF_ERROR(row.Step().status());
+    last = static_cast<uint64_t>(row.Integer(0));
+    if (last >= head->round) {
+      LEEWAY_ASSIGN_OR_RETURN(const int64_t checksum, ChecksumOf(*db_, head->round));
+      if (checksum == head->checksum) return absl::OkStatus();
+      return absl::DataLossError(absl::StrCat(
+          directory_, "/run.db: round ", head->round, " is not the one that ", head_->path(),
+          " names: the files are of different runs; restore the directory from a copy"));
+    }
+    // Power loss may take rounds that the operating system had not written yet.
+    LEEWAY_ASSIGN_OR_RETURN(const v1::RunConfig config, Config());
+    if (config.durability() == v1::RELAXED && head->boot != HeadFile::BootId()) {
+      return absl::OkStatus();
+    }
+  }
+  return absl::DataLossError(absl::StrCat(
+      directory_, "/run.db ends at round ", last, ", but round ", head->round,
+      " was committed: its write-ahead log run.db-wal was deleted or cut. Restore the directory "
+      "from a copy, or remove ",
+      head_->path(), " to go on from round ", last));
 }
 
 absl::StatusOr<std::string> Store::RunId() const { return Value("run_id"); }
@@ -177,6 +219,8 @@ absl::StatusOr<std::vector<uint32_t>> Store::Accepted(uint64_t round) const {
 absl::StatusOr<std::string> Store::LoadModel(absl::string_view sha256) const {
   return models_->Load(sha256);
 }
+
+absl::StatusOr<std::vector<std::string>> Store::Models() const { return models_->All(); }
 
 absl::StatusOr<std::vector<NamedModel>> Store::NamedModels() const { return models_->Names(); }
 

@@ -39,6 +39,13 @@ v1::ModelRef RefTo(const Model& model) {
   return ref;
 }
 
+// "train", "fixed_point", ...: as a config calls it.
+std::string PhaseName(const v1::Phase& phase) {
+  const google::protobuf::FieldDescriptor* kind = phase.GetReflection()->GetOneofFieldDescriptor(
+      phase, phase.GetDescriptor()->FindOneofByName("kind"));
+  return kind == nullptr ? "unknown" : kind->name();
+}
+
 v1::Order MakeOrder(const Journal& journal, const RoundPlan& plan, const RoundSpec& spec,
                     v1::Task task) {
   v1::Order order;
@@ -82,7 +89,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Open(Options options) {
   std::unique_ptr<Engine> engine(new Engine(std::move(options)));
   const Options& given = engine->options_;
   LEEWAY_ASSIGN_OR_RETURN(engine->journal_, Journal::Open({given.config, given.state_directory,
-                                                           given.on_event, given.meter},
+                                                           given.log, given.meter, given.chain_key},
                                                           &engine->observers_));
   LEEWAY_RETURN_IF_ERROR(engine->Resume());
   return engine;
@@ -224,11 +231,38 @@ absl::Status Engine::OpenRound(const RoundPlan& plan, uint32_t attempt) {
 }
 
 void Engine::ShowRound(const RoundPlan& plan, const RoundSpec& spec) {
+  if (!phase_logged_ || progress_.phase() != plan.record.phase()) {
+    phase_logged_ = true;
+    LogPhase(plan.record.phase(), spec.round);
+  }
   progress_.set_phase(plan.record.phase());
   progress_.set_round(spec.round);
   progress_.set_round_in_phase(plan.record.round_in_phase());
   progress_.set_rounds_in_phase(plan.rounds_in_phase);
   progress_.set_sampled(static_cast<uint32_t>(spec.cohort.size()) - spec.evaluators);
+}
+
+void Engine::LogPhase(uint32_t phase, uint64_t round) const {
+  LogLine line;
+  line.what = "phase";
+  line.text = absl::StrCat(phase + 1, " of ", options_.config.phases_size(),
+                           " begins: ", PhaseName(options_.config.phases(static_cast<int>(phase))));
+  line.round = round;
+  journal_->LogOnly(std::move(line));
+}
+
+void Engine::LogEnd(const absl::Status& outcome) const {
+  LogLine line;
+  line.what = outcome.ok() ? "done" : absl::IsCancelled(outcome) ? "stopped" : "failed";
+  line.level =
+      outcome.ok() || absl::IsCancelled(outcome) ? LogLine::Level::kInfo : LogLine::Level::kError;
+  line.text = outcome.ok()
+                  ? absl::StrCat("all ", options_.config.phases_size(),
+                                 " phases are complete after ", journal_->committed(),
+                                 " rounds; see `leeway show ", options_.state_directory, "`")
+                  : std::string(outcome.message());
+  line.round = journal_->committed();
+  journal_->LogOnly(std::move(line));
 }
 
 // Returns when the round is decided. Meanwhile the journal does what it has put off.
@@ -325,6 +359,7 @@ absl::Status Engine::CommitRound(RoundPlan plan, const Round::Result& result) {
 }
 
 absl::Status Engine::Finish(const absl::Status& outcome) {
+  LogEnd(outcome);
   if (absl::IsCancelled(outcome) || !journal_->disk().ok()) {
     {
       MutexLock lock(&mu_);

@@ -43,12 +43,14 @@ class Engine {
   struct Options {
     v1::RunConfig config;         // completed and checked
     std::string state_directory;  // made if it does not exist
-    // Told of every event as it happens, under a lock: must be quick. Optional.
-    std::function<void(const v1::Event&)> on_event;
+    // Gets a line for everything that happens. Optional; outlives the engine.
+    Log* log = nullptr;
     // Told of reports, orders and commits. Optional; outlives the engine.
     Meter* meter = nullptr;
     // The model to start from, of a config with model.file.
     ModelPtr initial = nullptr;
+    // Key of the seal of the run's records; empty: none.
+    std::string chain_key = "";
   };
   // Opens the state directory; resumes the run in it if there is one (its config
   // must then be the same).
@@ -62,7 +64,13 @@ class Engine {
 
   // ---- for the service: processes and their reports
   absl::StatusOr<SessionId> Join(const v1::JoinRequest& request, std::shared_ptr<OrderSink> sink);
-  void Leave(SessionId session);
+  // `process` is how the log names it.
+  void Leave(SessionId session, const std::string& process = "");
+  // A process was not let in: counted, and in the log and the events.
+  void RefuseJoin(const std::string& process, const absl::Status& why) {
+    refusals_.Count(why);
+    journal_->AddRefusedJoin(process, why);
+  }
   // The file of the open round's model. The slice shares the model's memory.
   absl::StatusOr<grpc::Slice> FindModel(const std::string& sha256) const {
     return sessions_.FindModel(sha256);
@@ -124,6 +132,8 @@ class Engine {
   absl::Status Finish(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_);
 
   void ShowRound(const RoundPlan& plan, const RoundSpec& spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LogPhase(uint32_t phase, uint64_t round) const;
+  void LogEnd(const absl::Status& outcome) const;
   std::vector<Assignment> ReplaceAbsent(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Status CheckData(const v1::JoinRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -155,6 +165,7 @@ class Engine {
   std::unique_ptr<Round> round_ ABSL_GUARDED_BY(mu_);  // open, or the last
   std::optional<Data> data_ ABSL_GUARDED_BY(mu_);      // once somebody has joined
   v1::Progress progress_ ABSL_GUARDED_BY(mu_);
+  bool phase_logged_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -83,7 +83,7 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
   return session;
 }
 
-void Engine::Leave(SessionId session) {
+void Engine::Leave(SessionId session, const std::string& process) {
   {
     MutexLock lock(&mu_);
     if (!sessions_.Remove(session)) return;
@@ -93,7 +93,9 @@ void Engine::Leave(SessionId session) {
     if (sessions_.empty() && roster_.clients().empty()) data_.reset();
     const bool over = progress_.state() == v1::DONE || progress_.state() == v1::FAILED;
     if (!stopping_ && !over) {
-      journal_->AddPresence(v1::Event::LEFT, absl::StrCat("session ", session), "its stream ended");
+      journal_->AddPresence(v1::Event::LEFT,
+                            process.empty() ? absl::StrCat("session ", session) : process,
+                            "its stream ended");
     }
     changed_.SignalAll();
   }

@@ -21,47 +21,67 @@ constexpr absl::Duration kRecheck = absl::Seconds(1);
 Identity::Identity(const Certificate& certificate)
     : name_(certificate.name), serial_(certificate.serial), expires_(certificate.not_after) {
   for (const Grant& grant : certificate.grants) {
+    Grants& grants = grant.evaluator ? evaluators_ : clients_;
     if (grant.client.empty()) {
-      anyone_ = true;
-      anyone_cap_ = grant.examples;
+      grants.anyone = grant.cap();
     } else {
-      caps_[grant.client] = grant.examples;
+      grants.caps[grant.client] = grant.cap();
     }
   }
 }
 
-absl::StatusOr<uint64_t> Identity::CapOf(const std::string& client) const {
-  if (const auto found = caps_.find(client); found != caps_.end()) return found->second;
-  if (anyone_) return anyone_cap_;
-  return WithReason(absl::PermissionDeniedError(
-                        absl::StrCat("the certificate '", name_, "' does not name client '", client,
-                                     "'; make one that does: leeway certs client DIR ", client)),
-                    "identity");
+std::optional<uint64_t> Identity::Grants::CapOf(const std::string& client) const {
+  const auto found = caps.find(client);
+  return found != caps.end() ? found->second : anyone;
+}
+
+absl::StatusOr<uint64_t> Identity::CapOf(const std::string& client, bool evaluator) const {
+  if (const auto cap = (evaluator ? evaluators_ : clients_).CapOf(client)) return *cap;
+  return WithReason(
+      absl::PermissionDeniedError(absl::StrCat("the certificate '", name_, "' does not name ",
+                                               evaluator ? "evaluator" : "client", " '", client,
+                                               "'; make one that does: leeway certs client DIR ",
+                                               evaluator ? "--evaluator " : "", client)),
+      "identity");
 }
 
 absl::Status Identity::MayJoin(const v1::JoinRequest& request) const {
   for (const v1::HostedClient& client : request.clients()) {
-    LEEWAY_ASSIGN_OR_RETURN(const uint64_t cap, CapOf(client.id()));
-    if (cap > 0 && client.examples() > cap) {
-      return WithReason(absl::PermissionDeniedError(
-                            absl::StrCat("client '", client.id(), "' claims ", client.examples(),
-                                         " examples, its certificate '", name_, "' allows ", cap,
-                                         "; make one with a higher --examples")),
-                        "examples");
-    }
+    LEEWAY_ASSIGN_OR_RETURN(const uint64_t cap, CapOf(client.id(), client.evaluator()));
+    const bool trains_on_more = client.examples() > cap;
+    if (!trains_on_more && client.test_examples() <= cap) continue;
+    return WithReason(absl::PermissionDeniedError(absl::StrCat(
+                          client.evaluator() ? "evaluator" : "client", " '", client.id(),
+                          "' claims ", trains_on_more ? client.examples() : client.test_examples(),
+                          trains_on_more ? " examples" : " test examples", ", its certificate '",
+                          name_, "' allows ", cap, "; make one with a higher --examples")),
+                      "examples");
   }
   return absl::OkStatus();
 }
 
 absl::Status Identity::MayReport(const v1::ReportHeader& header) const {
-  if (anyone_) return absl::OkStatus();
-  for (const std::string& client : header.clients()) {
-    LEEWAY_RETURN_IF_ERROR(CapOf(client).status());
-  }
+  // Which of the two it is was checked when it joined.
+  const auto check = [this](const std::string& client) {
+    return evaluators_.CapOf(client) ? absl::OkStatus() : CapOf(client, false).status();
+  };
+  if (clients_.anyone) return absl::OkStatus();
+  for (const std::string& client : header.clients()) LEEWAY_RETURN_IF_ERROR(check(client));
   for (const v1::ClientFailure& failure : header.failures()) {
-    LEEWAY_RETURN_IF_ERROR(CapOf(failure.client()).status());
+    LEEWAY_RETURN_IF_ERROR(check(failure.client()));
   }
   return absl::OkStatus();
+}
+
+absl::Status Identity::MayFetch() const {
+  for (const Grants* grants : {&clients_, &evaluators_}) {
+    if (grants->anyone || !grants->caps.empty()) return absl::OkStatus();
+  }
+  return WithReason(
+      absl::PermissionDeniedError(absl::StrCat("the certificate '", name_,
+                                               "' may watch the run, but not fetch its models; "
+                                               "that needs one that names a client")),
+      "identity");
 }
 
 Visit& Visit::operator=(Visit&& other) noexcept {
@@ -79,6 +99,7 @@ Visit::~Visit() {
 absl::Status Visit::StillWelcome() const {
   if (gate_ == nullptr || !gate_->certificates_) return absl::OkStatus();
   MutexLock lock(&gate_->mu_);
+  gate_->RefreshRevoked(absl::Now()).IgnoreError();
   return gate_->Check(*identity_);
 }
 
@@ -113,15 +134,17 @@ absl::Status Gate::RefreshRevoked(absl::Time now) {
     revoked_ = *serials;
     revoked_state_ = absl::OkStatus();
   } else {
-    revoked_state_ = absl::UnavailableError(
-        absl::StrCat("--revoked ", revoked_file_, ": ", serials.status().message()));
+    revoked_state_ = WithReason(absl::UnavailableError(absl::StrCat(
+                                    "the server's revocation list --revoked ", revoked_file_,
+                                    " cannot be used (", serials.status().message(),
+                                    "): nobody new is let in until its operator has put it right")),
+                                "revocation_list");
   }
   return revoked_state_;
 }
 
 absl::Status Gate::Check(const Identity& identity) {
   const absl::Time now = absl::Now();
-  LEEWAY_RETURN_IF_ERROR(RefreshRevoked(now));
   if (revoked_.count(identity.serial()) > 0) {
     return WithReason(
         absl::UnauthenticatedError(absl::StrCat("the certificate '", identity.name(),
@@ -133,6 +156,21 @@ absl::Status Gate::Check(const Identity& identity) {
         absl::StrCat("the certificate '", identity.name(), "' has expired; ask for a new one"));
   }
   return absl::OkStatus();
+}
+
+absl::Status Gate::CheckPace(const std::string& key, const std::string& peer, absl::Time now) {
+  if (now >= second_ + absl::Seconds(1)) {
+    begun_.clear();
+    second_ = now;
+    absl::erase_if(shut_out_, [now](const auto& entry) { return entry.second <= now; });
+  }
+  if (++begun_[key] > kCallsPerSecond) shut_out_[key] = now + kShutOut;
+  if (!shut_out_.contains(key)) return absl::OkStatus();
+  if (watch_ != nullptr) watch_->Drop(peer);
+  return WithReason(absl::ResourceExhaustedError(
+                        absl::StrCat("more than ", kCallsPerSecond,
+                                     " calls were begun in a second; the connection is closed")),
+                    "call_flood");
 }
 
 absl::StatusOr<Visit> Gate::Enter(const grpc::ServerContextBase& context) {
@@ -153,6 +191,7 @@ absl::StatusOr<Visit> Gate::Enter(const grpc::ServerContextBase& context) {
     return Visit(nullptr, "", "", std::make_shared<Identity>(peer));
   }
   MutexLock lock(&mu_);
+  LEEWAY_RETURN_IF_ERROR(CheckPace(key, peer, absl::Now()));
   if (certificates_) {
     if (known_.size() > kMostKnown) known_.clear();
     std::shared_ptr<const Identity>& entry = known_[key];
@@ -161,6 +200,7 @@ absl::StatusOr<Visit> Gate::Enter(const grpc::ServerContextBase& context) {
       entry = std::make_shared<Identity>(Describe(certificate.get()));
     }
     identity = entry;
+    LEEWAY_RETURN_IF_ERROR(RefreshRevoked(absl::Now()));
     LEEWAY_RETURN_IF_ERROR(Check(*identity));
   } else {
     identity = std::make_shared<Identity>(key);

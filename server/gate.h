@@ -10,6 +10,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -28,26 +29,35 @@ namespace leeway {
 class Identity {
  public:
   // Without certificates everybody may be anybody.
-  explicit Identity(std::string caller) : name_(std::move(caller)), anyone_(true) {}
+  explicit Identity(std::string caller) : name_(std::move(caller)) {
+    clients_.anyone = evaluators_.anyone = kMostExamples;
+  }
   explicit Identity(const Certificate& certificate);
 
   const std::string& name() const { return name_; }
   const std::string& serial() const { return serial_; }
   absl::Time expires() const { return expires_; }
   // PermissionDenied if the certificate does not name one of the clients, or
-  // allows fewer examples.
+  // allows fewer examples; to evaluate centrally needs a grant of its own.
   absl::Status MayJoin(const v1::JoinRequest& request) const;
   absl::Status MayReport(const v1::ReportHeader& header) const;
+  // PermissionDenied if it may host nobody: who only watches gets no models.
+  absl::Status MayFetch() const;
 
  private:
-  absl::StatusOr<uint64_t> CapOf(const std::string& client) const;
+  // Whom the holder may host, and the examples that each may claim.
+  struct Grants {
+    std::optional<uint64_t> anyone;  // if any may be hosted: their cap
+    absl::flat_hash_map<std::string, uint64_t> caps;
+    std::optional<uint64_t> CapOf(const std::string& client) const;
+  };
+  absl::StatusOr<uint64_t> CapOf(const std::string& client, bool evaluator) const;
 
   std::string name_;
   std::string serial_;
   absl::Time expires_ = absl::InfiniteFuture();
-  bool anyone_ = false;      // may host any client,
-  uint64_t anyone_cap_ = 0;  // with at most so many examples (0: no cap)
-  absl::flat_hash_map<std::string, uint64_t> caps_;
+  Grants clients_;
+  Grants evaluators_;
 };
 
 class Gate;
@@ -58,6 +68,8 @@ class ConnectionWatch {
  public:
   virtual ~ConnectionWatch() = default;
   virtual void OnBusy(const std::string& peer, bool busy) = 0;
+  // Its caller makes more calls than any client does: it is to be closed.
+  virtual void Drop(const std::string& peer) = 0;
 };
 
 // One call of one caller; gives its place back at the end.
@@ -71,7 +83,7 @@ class Visit {
   ~Visit();
   const Identity& identity() const { return *identity_; }
   // Unauthenticated once the certificate has been revoked or has expired: for
-  // calls that last.
+  // calls that last. A revocation list that cannot be read any more changes nothing for them.
   absl::Status StillWelcome() const;
 
  private:
@@ -90,11 +102,20 @@ class Gate {
   // one; there is room for observers and for those that are dead and not yet missed.
   static constexpr size_t kConnectionsPerCaller = 16;
 
+  // Calls that one certificate (without TLS: one connection) may begin in a second. A client
+  // begins a few in a round; calls that are begun and reset by the thousand are an attack, whose
+  // connections are closed, and for kShutOut all others of the same caller with their first call.
+  static constexpr uint64_t kCallsPerSecond = 2000;
+  static constexpr absl::Duration kShutOut = absl::Seconds(10);
+
   // Without TLS.
   Gate() = default;
   // With TLS. `revoked` is a file that may change while we run; empty: none.
   static absl::StatusOr<std::unique_ptr<Gate>> WithCertificates(const std::string& authority_file,
                                                                 const std::string& revoked);
+
+  // Callers are known by their certificates.
+  bool certificates() const { return certificates_; }
 
   // Before the first call. Must outlive the gate. Unix sockets have no names and are not told.
   void Tell(ConnectionWatch* watch) { watch_ = watch; }
@@ -105,8 +126,12 @@ class Gate {
 
  private:
   friend class Visit;
+  // With the last list that could be read.
   absl::Status Check(const Identity& identity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RefreshRevoked(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // ResourceExhausted if the caller begins too many calls; then its connection is closed.
+  absl::Status CheckPace(const std::string& key, const std::string& peer, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Exit(const std::string& key, const std::string& peer) ABSL_LOCKS_EXCLUDED(mu_);
 
   struct Calls {
@@ -122,6 +147,10 @@ class Gate {
 
   Mutex mu_;
   absl::flat_hash_map<std::string, Calls> calls_ ABSL_GUARDED_BY(mu_);  // by caller
+  absl::flat_hash_map<std::string, uint64_t> begun_
+      ABSL_GUARDED_BY(mu_);                                        // in this second, by caller
+  absl::Time second_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // its start
+  absl::flat_hash_map<std::string, absl::Time> shut_out_ ABSL_GUARDED_BY(mu_);  // until when
   // By certificate, so that each is taken apart once.
   absl::flat_hash_map<std::string, std::shared_ptr<const Identity>> known_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> revoked_ ABSL_GUARDED_BY(mu_);

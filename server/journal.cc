@@ -8,8 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/reason.h"
 #include "common/status.h"
+#include "common/utf8.h"
 #include "server/steady_time.h"
 
 namespace leeway {
@@ -22,6 +25,34 @@ constexpr absl::Duration kBatch = absl::Milliseconds(50);
 constexpr uint64_t kMostPresences = 200;
 constexpr uint64_t kMostPresencesPerClient = 20;
 
+// Of what somebody else may have written.
+constexpr size_t kMostReasonBytes = 1024;
+constexpr size_t kMostNameBytes = 200;
+
+// The first field in which a run's configuration and the one that was given differ, with both
+// values. Empty if a run may go on with the other.
+std::string Difference(v1::RunConfig stored, v1::RunConfig given) {
+  for (v1::RunConfig* config : {&stored, &given}) {
+    config->clear_name();
+    config->clear_limits();
+    config->mutable_cohort()->clear_deadline_seconds();
+  }
+  google::protobuf::util::MessageDifferencer differencer;
+  std::string report;  // "modified: cohort.size: 3 -> 5", a line each
+  differencer.ReportDifferencesToString(&report);
+  if (differencer.Compare(stored, given)) return "";
+  const std::string line(report.substr(0, report.find('\n')));
+  const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(": ", 2));
+  if (parts.size() < 3) return line;
+  if (parts[0] == "added")
+    return absl::StrCat(parts[1], " is not set there and ", parts[2], " here");
+  if (parts[0] == "deleted") {
+    return absl::StrCat(parts[1], " is ", parts[2], " there and not set here");
+  }
+  const std::vector<std::string> values = absl::StrSplit(parts[2], absl::MaxSplits(" -> ", 1));
+  return absl::StrCat(parts[1], " is ", values[0], " there and ", values.back(), " here");
+}
+
 std::string NewRunId() {
   std::random_device random;
   return absl::StrFormat("%08x%08x", random(), random());
@@ -32,17 +63,21 @@ std::string NewRunId() {
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(Options options, Observers* observers) {
   std::unique_ptr<Journal> journal(new Journal(std::move(options), observers));
   const std::string& directory = journal->options_.directory;
-  LEEWAY_ASSIGN_OR_RETURN(journal->store_, Store::Open(directory));
+  LEEWAY_ASSIGN_OR_RETURN(journal->store_, Store::Open(directory, journal->options_.chain_key));
   if (!journal->store_->begun()) {
     journal->run_id_ = NewRunId();
     return journal;
   }
   LEEWAY_ASSIGN_OR_RETURN(const v1::RunConfig config, journal->store_->Config());
-  if (!google::protobuf::util::MessageDifferencer::Equals(config, journal->options_.config)) {
+  if (const std::string difference = Difference(config, journal->options_.config);
+      !difference.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat(directory,
-                     " holds a run with another configuration; give that configuration to resume "
-                     "it, or another --state directory to start anew"));
+        absl::StrCat(directory, " holds a run with another configuration: ", difference,
+                     ". Give that configuration to resume it, or another --state directory to "
+                     "start anew (name, cohort.deadline_seconds and limits may be changed)"));
+  }
+  if (config.SerializeAsString() != journal->options_.config.SerializeAsString()) {
+    LEEWAY_RETURN_IF_ERROR(journal->store_->ChangeConfig(journal->options_.config));
   }
   LEEWAY_ASSIGN_OR_RETURN(journal->run_id_, journal->store_->RunId());
   return journal;
@@ -159,7 +194,32 @@ absl::Status Journal::Finish(v1::RunState state, absl::string_view message,
 
 void Journal::AddEvent(EventKind kind, std::string subject, std::string text) {
   MutexLock lock(&mu_);
+  if (kind == v1::Event::REFUSED) last_refusal_ = absl::StrCat("client '", subject, "': ", text);
+  // A client that fails in every round must not fill the disk.
+  const std::optional<uint64_t> held =
+      limit_.Pass(absl::StrCat(EventKindName(kind), " ", subject), absl::Now());
+  if (!held) {
+    if (options_.meter) options_.meter->Happened(kind);
+    return;
+  }
+  if (*held > 0) absl::StrAppend(&text, " (and ", *held, " more like this before it)");
   AddLocked(kind, std::move(subject), std::move(text));
+}
+
+void Journal::AddRefusedJoin(const std::string& subject, const absl::Status& why) {
+  std::string text = absl::StrCat("was not let in: ", OneLine(why.message(), kMostReasonBytes));
+  MutexLock lock(&mu_);
+  const std::optional<uint64_t> held =
+      limit_.Pass(absl::StrCat("join ", ReasonOf(why)), absl::Now());
+  if (!held) return;
+  if (*held > 0) absl::StrAppend(&text, " (and ", *held, " more like this before it)");
+  AddLocked(v1::Event::REFUSED, OneLine(subject, kMostNameBytes), std::move(text));
+}
+
+void Journal::LogOnly(LogLine line) const {
+  if (options_.log == nullptr) return;
+  line.run = run_id_;
+  options_.log->Write(line);
 }
 
 void Journal::AddPresence(EventKind kind, std::string subject, std::string text) {
@@ -180,10 +240,13 @@ void Journal::AddLocked(EventKind kind, std::string subject, std::string text) {
   event.set_kind(kind);
   event.set_subject(std::move(subject));
   event.set_text(std::move(text));
-  if (kind == v1::Event::REFUSED) {
-    last_refusal_ = absl::StrCat("client '", event.subject(), "': ", event.text());
-  }
-  if (options_.on_event) options_.on_event(event);
+  LogLine line;
+  line.level = IsTrouble(kind) ? LogLine::Level::kWarning : LogLine::Level::kInfo;
+  line.what = EventKindName(kind);
+  line.client = event.subject();
+  line.text = event.text();
+  line.round = committed_ + 1;  // the one that is open
+  LogOnly(std::move(line));
   if (options_.meter) options_.meter->Happened(kind);
   observers_.AddEvent(event);
   new_events_.push_back(std::move(event));

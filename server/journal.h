@@ -17,7 +17,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/log.h"
 #include "common/mutex.h"
+#include "common/rate_limit.h"
 #include "proto/record.pb.h"
 #include "proto/run.pb.h"
 #include "records/events.h"
@@ -32,9 +34,9 @@ class Journal {
   struct Options {
     v1::RunConfig config;
     std::string directory;
-    // Told of every event as it happens, under a lock: must be quick. Optional.
-    std::function<void(const v1::Event&)> on_event;
-    Meter* meter = nullptr;  // optional
+    Log* log = nullptr;          // gets a line for every event; optional
+    Meter* meter = nullptr;      // optional
+    std::string chain_key = "";  // of the seal of the run's records; empty: none
   };
   // Where an earlier process stopped.
   struct SavedRun {
@@ -46,8 +48,10 @@ class Journal {
     std::string message;
   };
 
-  // Opens the directory, or makes it. FailedPrecondition if it holds a run with another
-  // configuration. The observers, and what the options point to, outlive the journal.
+  // Opens the directory, or makes it. FailedPrecondition, with the field and both values, if it
+  // holds a run with another configuration; name, cohort.deadline_seconds and limits may
+  // differ, and are then those of the run from now on. The observers, and what the options point
+  // to, outlive the journal.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(Options options, Observers* observers);
 
   const std::string& run_id() const { return run_id_; }
@@ -80,7 +84,11 @@ class Journal {
 
   // ---- its events
   void AddEvent(EventKind kind, std::string subject, std::string text) ABSL_LOCKS_EXCLUDED(mu_);
-  // The same for a process that came or went: only so often, because one that does so
+  // A process asked to take part and was not let in.
+  void AddRefusedJoin(const std::string& subject, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
+  // Something for the log alone.
+  void LogOnly(LogLine line) const;
+  // The same as AddEvent for a process that came or went: only so often, because one that does so
   // without end must not fill the disk.
   void AddPresence(EventKind kind, std::string subject, std::string text) ABSL_LOCKS_EXCLUDED(mu_);
   // Observers have not been notified of an event.
@@ -116,6 +124,7 @@ class Journal {
   std::vector<v1::Event> new_events_ ABSL_GUARDED_BY(mu_);  // not with the store yet
   uint64_t last_event_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t presences_ ABSL_GUARDED_BY(mu_) = 0;
+  RateLimit limit_ ABSL_GUARDED_BY(mu_){20, absl::Minutes(1)};  // of events of one cause
   std::string last_refusal_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -316,6 +316,17 @@ void Listener::OnBusy(const std::string& peer, bool busy) {
   if (found != by_peer_.end()) connections_.SetBusy(found->second, busy);
 }
 
+void Listener::Drop(const std::string& peer) {
+  Descriptor closed;
+  {
+    MutexLock lock(&mu_);
+    const auto found = by_peer_.find(peer);
+    if (found == by_peer_.end()) return;
+    closed = Forget(found->second);
+  }
+  shutdown(closed.get(), SHUT_RDWR);
+}
+
 void Listener::Refuse(absl::string_view why) const {
   if (!options_.on_refusal) return;
   options_.on_refusal(WithReason(absl::ResourceExhaustedError(why), "connection_limit"));

@@ -54,6 +54,7 @@ class Listener : public ConnectionWatch {
 
   // ConnectionWatch
   void OnBusy(const std::string& peer, bool busy) override;
+  void Drop(const std::string& peer) override;
 
  private:
   using Id = Connections::Id;

@@ -1,11 +1,14 @@
 // leeway-server: holds the global model, samples clients, adds up their reports.
+#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <malloc.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -20,6 +23,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "common/credentials.h"
+#include "common/log.h"
 #include "common/mutex.h"
 #include "common/process.h"
 #include "common/status.h"
@@ -28,7 +32,6 @@
 #include "dashboard/http.h"
 #include "dashboard/metrics.h"
 #include "records/config.h"
-#include "records/events.h"
 #include "server/engine.h"
 #include "server/gate.h"
 #include "server/listener.h"
@@ -46,8 +49,10 @@ struct Flags {
   uint32_t clients = 0;
   TlsFiles tls;
   std::string revoked;
+  std::string chain_key;
   bool insecure_anywhere = false;
   bool exit_with_stdin = false;
+  std::string log_format = "text";
 };
 
 void Declare(CLI::App& app, Flags& flags) {
@@ -67,6 +72,9 @@ void Declare(CLI::App& app, Flags& flags) {
   app.add_option("--tls-key", flags.tls.key, "Its private key (PEM)");
   app.add_option("--revoked", flags.revoked,
                  "Revocation list of the authority (PEM); read again when it changes");
+  app.add_option("--chain-key", flags.chain_key,
+                 "File with a secret that seals the run's records, so that nobody without it can "
+                 "alter them unnoticed (`leeway verify --chain-key`)");
   app.add_flag("--insecure-anywhere", flags.insecure_anywhere,
                "Without TLS, listen on addresses of other than this machine: anybody who reaches "
                "the port can read models, join as any client and send any report");
@@ -74,6 +82,10 @@ void Declare(CLI::App& app, Flags& flags) {
                  "Serve the run as a web page on this PORT of loopback, or on HOST:PORT");
   app.add_flag("--exit-with-stdin", flags.exit_with_stdin,
                "Stop when standard input ends (for programs that start a server)");
+  app.add_option("--log-format", flags.log_format,
+                 "One line for each thing that happens: text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
   app.footer(
       "Examples:\n"
       "  leeway-server --config experiments/paper_synthetic.textproto --state out --clients 2\n"
@@ -123,14 +135,27 @@ absl::StatusOr<std::unique_ptr<Listener>> OpenListener(const std::string& addres
       "); is the port in use? Choose another with --listen, or port 0 for any free one"));
 }
 
-void LogEvent(const v1::Event& event) {
-  absl::PrintF("%s %s%s%s: %s\n",
-               absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ",
-                                absl::FromUnixMillis(static_cast<int64_t>(event.time() * 1e3)),
-                                absl::UTCTimeZone()),
-               EventKindName(event.kind()), event.subject().empty() ? "" : " ", event.subject(),
-               event.text());
-  std::fflush(stdout);
+void Info(Log& log, std::string what, std::string text) {
+  LogLine line;
+  line.what = std::move(what);
+  line.text = std::move(text);
+  log.Write(line);
+}
+
+// gRPC's own messages, such as handshakes that failed, become lines of our log: limited like
+// all others, so that garbage at the port does not fill a disk.
+std::atomic<Log*> grpc_log = nullptr;
+
+void LogGrpc(gpr_log_func_args* message) {
+  Log* const log = grpc_log;
+  if (log == nullptr || message->severity == GPR_LOG_SEVERITY_DEBUG) return;
+  LogLine line;
+  line.level = message->severity == GPR_LOG_SEVERITY_ERROR ? LogLine::Level::kWarning
+                                                           : LogLine::Level::kInfo;
+  line.what = "grpc";
+  line.text = message->message;
+  line.cause = absl::StrCat(message->file, ":", message->line);
+  log->Write(line);
 }
 
 absl::StatusOr<std::unique_ptr<Gate>> MakeGate(const Flags& flags) {
@@ -155,7 +180,7 @@ absl::StatusOr<std::unique_ptr<Dashboard>> StartDashboard(const Flags& flags,
   return Dashboard::Start(std::move(options));
 }
 
-absl::Status Serve(const Flags& flags) {
+absl::Status Serve(const Flags& flags, Log& log) {
   LEEWAY_ASSIGN_OR_RETURN(const auto credentials,
                           ServerCredentials(flags.tls, flags.listen, flags.insecure_anywhere));
   LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<Gate> gate, MakeGate(flags));
@@ -163,10 +188,14 @@ absl::Status Serve(const Flags& flags) {
   if (flags.clients > 0) config.mutable_cohort()->set_clients(flags.clients);
   LEEWAY_RETURN_IF_ERROR(Annotate(CheckClients(config, config.cohort().clients()), flags.config));
   LEEWAY_ASSIGN_OR_RETURN(ModelPtr initial, LoadInitialModel(flags.config, config));
+  std::string chain_key;
+  if (!flags.chain_key.empty()) {
+    LEEWAY_ASSIGN_OR_RETURN(chain_key, ReadSecretFile(flags.chain_key));
+  }
   const std::unique_ptr<Metrics> metrics = flags.dashboard.empty() ? nullptr : Metrics::Make();
   LEEWAY_ASSIGN_OR_RETURN(
       std::unique_ptr<Engine> engine,
-      Engine::Open({config, flags.state, LogEvent, metrics.get(), std::move(initial)}));
+      Engine::Open({config, flags.state, &log, metrics.get(), std::move(initial), chain_key}));
   LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<Listener> listener,
                           OpenListener(flags.listen, *engine));
   gate->Tell(listener.get());
@@ -190,13 +219,15 @@ absl::Status Serve(const Flags& flags) {
   }
   LEEWAY_RETURN_IF_ERROR(WriteAddress(
       flags.address_file, dashboard ? absl::StrCat(address, "\n", dashboard->url()) : address));
-  absl::PrintF("leeway-server %s listening on %s (%s), waiting for %d client(s)\n", kVersion,
-               address, flags.tls.empty() ? "no TLS" : "mutual TLS", config.cohort().clients());
-  if (dashboard) absl::PrintF("dashboard on %s\n", dashboard->url());
+  Info(log, "listening",
+       absl::StrCat("leeway-server ", kVersion, " listening on ", address, " (",
+                    flags.tls.empty() ? "no TLS" : "mutual TLS", "), waiting for ",
+                    config.cohort().clients(), " client(s)"));
+  if (dashboard) Info(log, "dashboard", absl::StrCat("dashboard on ", dashboard->url()));
   const Connections::Limits& limits = listener->limits();
-  absl::PrintF("up to %d connections, %d of them without a call (%d open files)\n", limits.all,
-               limits.idle, listener->files());
-  std::fflush(stdout);
+  Info(log, "limits",
+       absl::StrCat("up to ", limits.all, " connections, ", limits.idle,
+                    " of them without a call (", listener->files(), " open files)"));
   OnTermination(flags.exit_with_stdin, [&engine] { engine->Stop(); });
   const absl::Status outcome = engine->Run();
   unsubscribe();
@@ -223,8 +254,19 @@ int Main(int argc, char** argv) {
   // takes longer.
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 2 << 20);
+  // What a run leaves behind is for its owner: models and records may give away data.
+  umask(077);
   BlockTerminationSignals();
-  const absl::Status outcome = Serve(flags);
+  // A reader of the log that goes away does not end the run.
+  std::signal(SIGPIPE, SIG_IGN);
+  absl::Status outcome;
+  {
+    Log log(STDOUT_FILENO, flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
+    grpc_log = &log;
+    gpr_set_log_function(LogGrpc);
+    outcome = Serve(flags, log);
+    grpc_log = nullptr;
+  }
   if (outcome.ok()) return 0;
   absl::FPrintF(stderr, "leeway-server: %s\n", std::string(outcome.message()));
   if (absl::IsCancelled(outcome)) return 3;

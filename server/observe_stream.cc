@@ -58,6 +58,9 @@ class ObserveStream : public grpc::ServerWriteReactor<v1::Observation> {
   // Writes the next piece, if there is news.
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (!news_) return;
+    if (const absl::Status welcome = visit_.StillWelcome(); !welcome.ok()) {
+      return End(ToGrpc(welcome));
+    }
     absl::StatusOr<v1::Observation> piece = engine_.Observe(round_, event_);
     if (!piece.ok()) return End(ToGrpc(piece.status()));
     out_ = *std::move(piece);

@@ -7,10 +7,13 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/reason.h"
+#include "common/utf8.h"
 #include "common/wire.h"
 #include "proto/federation.grpc.pb.h"
 #include "server/observe_stream.h"
@@ -26,6 +29,11 @@ using grpc::CallbackServerContext;
 constexpr size_t kMemoryQuota = size_t{48} << 20;
 
 constexpr int kReflectionThreads = 8;
+
+constexpr size_t kMostNameBytes = 200;
+
+// How soon a certificate that was revoked ends its holder's streams.
+constexpr absl::Duration kRecheck = absl::Seconds(1);
 
 template <typename Message>
 absl::StatusOr<Message> Decode(const ByteBuffer& bytes, absl::string_view what) {
@@ -52,6 +60,14 @@ class Refusal : public Reactor {
   }
 };
 
+// How the log names a process: by its first client, and by its own name.
+std::string NameOf(const v1::JoinRequest& request) {
+  const std::string client = request.clients_size() > 0 ? request.clients(0).id() : "";
+  return OneLine(
+      absl::StrCat(client, request.clients_size() > 1 ? ", ..." : "", " (", request.host(), ")"),
+      kMostNameBytes);
+}
+
 // ---------------------------------------------------------------- Join
 // One session's order stream. The engine holds it as an OrderSink; gRPC calls it
 // as a reactor; it lives until both have let go.
@@ -61,11 +77,11 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
  public:
   static JoinStream* Start(Engine& engine, CallbackServerContext& context, Visit visit,
                            const v1::JoinRequest& request) {
-    auto stream = std::make_shared<JoinStream>(engine, context, std::move(visit));
+    auto stream = std::make_shared<JoinStream>(engine, context, std::move(visit), NameOf(request));
     stream->self_ = stream;
     absl::StatusOr<SessionId> session = engine.Join(request, stream);
     if (!session.ok()) {
-      engine.CountRefusal(session.status());
+      engine.RefuseJoin(stream->process_, session.status());
       stream->Close(session.status());
     } else {
       MutexLock lock(&stream->mu_);
@@ -74,8 +90,11 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
     return stream.get();
   }
 
-  JoinStream(Engine& engine, CallbackServerContext& context, Visit visit)
-      : engine_(engine), context_(context), visit_(std::move(visit)) {}
+  JoinStream(Engine& engine, CallbackServerContext& context, Visit visit, std::string process)
+      : engine_(engine),
+        context_(context),
+        visit_(std::move(visit)),
+        process_(std::move(process)) {}
 
   void Send(const grpc::Slice& common, const v1::Order& own) override {
     const grpc::Slice slices[] = {common, grpc::Slice(own.SerializeAsString())};
@@ -100,6 +119,21 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
     End();
   }
 
+  // Ends the stream of a certificate that has been revoked or has expired meanwhile, with the
+  // orders that it has not read.
+  void Recheck() {
+    const absl::Status status = visit_.StillWelcome();
+    if (status.ok()) return;
+    MutexLock lock(&mu_);
+    if (state_ != State::kIdle && state_ != State::kWriting) return;
+    const bool writing = state_ == State::kWriting;
+    status_ = ToGrpc(status);
+    refusal_ = status;
+    Abandon();
+    // It may never read what is being written.
+    if (writing) context_.TryCancel();
+  }
+
   void OnWriteDone(bool ok) override {
     MutexLock lock(&mu_);
     if (!ok) Abandon();
@@ -122,8 +156,12 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
       refusal = refusal_;
     }
     TakeOver(this);
-    engine_.CountRefusal(refusal);
-    engine_.Leave(session);
+    if (absl::IsUnauthenticated(refusal)) {
+      engine_.RefuseJoin(process_, refusal);  // it was let in, and is no more
+    } else {
+      engine_.CountRefusal(refusal);
+    }
+    engine_.Leave(session, process_);
     std::shared_ptr<JoinStream> self = std::move(self_);  // dies here, or with the engine's
   }
 
@@ -169,6 +207,7 @@ class JoinStream : public grpc::ServerWriteReactor<ByteBuffer>,
   Engine& engine_;
   CallbackServerContext& context_;  // lives until OnDone, so in every state before kFinished
   const Visit visit_;
+  const std::string process_;  // as the log names it
   std::shared_ptr<JoinStream> self_;
   Mutex mu_;
   SessionId session_ ABSL_GUARDED_BY(mu_) = 0;
@@ -280,23 +319,40 @@ using Methods = v1::Federation::WithRawCallbackMethod_Join<
 class FederationService : public Methods {
  public:
   FederationService(Engine& engine, std::unique_ptr<Gate> gate)
-      : engine_(engine), gate_(std::move(gate)), staging_(*engine.holdings()) {}
+      : engine_(engine), gate_(std::move(gate)), staging_(*engine.holdings()) {
+    if (gate_->certificates()) rechecks_ = std::thread([this] { RecheckNowAndThen(); });
+  }
+  ~FederationService() override {
+    {
+      MutexLock lock(&mu_);
+      stopping_ = true;
+      changed_.SignalAll();
+    }
+    if (rechecks_.joinable()) rechecks_.join();
+  }
 
   grpc::ServerWriteReactor<ByteBuffer>* Join(CallbackServerContext* context,
                                              const ByteBuffer* request) override {
     absl::StatusOr<Visit> visit = gate_->Enter(*context);
-    if (!visit.ok()) return Refuse<grpc::ServerWriteReactor<ByteBuffer>>(visit.status());
+    if (!visit.ok()) return RefuseJoin(context->peer(), visit.status());
     absl::StatusOr<v1::JoinRequest> join = ParseJoin(*request);
-    if (!join.ok()) return Refuse<grpc::ServerWriteReactor<ByteBuffer>>(join.status());
+    if (!join.ok()) return RefuseJoin(context->peer(), join.status());
     const absl::Status allowed = visit->identity().MayJoin(*join);
-    if (!allowed.ok()) return Refuse<grpc::ServerWriteReactor<ByteBuffer>>(allowed);
-    return JoinStream::Start(engine_, *context, *std::move(visit), *join);
+    if (!allowed.ok()) return RefuseJoin(NameOf(*join), allowed);
+    JoinStream* const stream = JoinStream::Start(engine_, *context, *std::move(visit), *join);
+    if (gate_->certificates()) {
+      MutexLock lock(&mu_);
+      joined_.push_back(stream->weak_from_this());
+    }
+    return stream;
   }
 
   grpc::ServerWriteReactor<ByteBuffer>* Fetch(CallbackServerContext* context,
                                               const ByteBuffer* request) override {
     absl::StatusOr<Visit> visit = gate_->Enter(*context);
     if (!visit.ok()) return Refuse<grpc::ServerWriteReactor<ByteBuffer>>(visit.status());
+    const absl::Status allowed = visit->identity().MayFetch();
+    if (!allowed.ok()) return Refuse<grpc::ServerWriteReactor<ByteBuffer>>(allowed);
     absl::StatusOr<v1::FetchRequest> fetch = Decode<v1::FetchRequest>(*request, "FetchRequest");
     if (!fetch.ok()) return Refuse<grpc::ServerWriteReactor<ByteBuffer>>(fetch.status());
     absl::StatusOr<grpc::Slice> file = engine_.FindModel(fetch->sha256());
@@ -329,9 +385,37 @@ class FederationService : public Methods {
     return new Refusal<Reactor>(status);
   }
 
+  grpc::ServerWriteReactor<ByteBuffer>* RefuseJoin(const std::string& process,
+                                                   const absl::Status& status) {
+    engine_.RefuseJoin(process, status);
+    return new Refusal<grpc::ServerWriteReactor<ByteBuffer>>(status);
+  }
+
+  // A process that waits for orders makes no calls by which a revoked one would be noticed.
+  void RecheckNowAndThen() {
+    std::vector<std::weak_ptr<JoinStream>> streams;
+    while (true) {
+      {
+        MutexLock lock(&mu_);
+        std::erase_if(joined_, [](const auto& stream) { return stream.expired(); });
+        if (!stopping_) changed_.WaitWithDeadline(&mu_, absl::Now() + kRecheck);
+        if (stopping_) return;
+        streams = joined_;
+      }
+      for (const std::weak_ptr<JoinStream>& stream : streams) {
+        if (const std::shared_ptr<JoinStream> alive = stream.lock()) alive->Recheck();
+      }
+    }
+  }
+
   Engine& engine_;
   const std::unique_ptr<Gate> gate_;
   Staging staging_;
+  Mutex mu_;
+  CondVar changed_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::weak_ptr<JoinStream>> joined_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread rechecks_;
 };
 
 class UnknownMethods : public grpc::CallbackGenericService {

@@ -51,10 +51,12 @@ TEST(GrantUriTest, EveryGrantComesBackFromItsUri) {
     const uint64_t length = rng.Below(20);
     for (uint64_t k = 0; k < length; ++k) grant.client.push_back(static_cast<char>(rng.Below(256)));
     grant.examples = rng.Below(3) == 0 ? 0 : rng.Below(1'000'000) + 1;
+    grant.evaluator = rng.Below(2) == 0;
     EXPECT_EQ(ParseGrantUri(GrantUri(grant)), grant) << GrantUri(grant);
   }
   EXPECT_EQ(GrantUri({"a b", 12}), "leeway:client/a%20b?examples=12");
   EXPECT_EQ(GrantUri({"", 0}), "leeway:client/*");
+  EXPECT_EQ(GrantUri({"a", 5, true}), "leeway:evaluator/a?examples=5");
   for (const char* bad : {"leeway:client/", "leeway:client/a?examples=0", "leeway:client/a?x=1",
                           "leeway:client/%4", "leeway:client/%zz", "https://x/", ""}) {
     EXPECT_EQ(ParseGrantUri(bad), std::nullopt) << bad;

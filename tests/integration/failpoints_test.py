@@ -80,7 +80,7 @@ class FailpointsTest(LeewayCase):
                     dying = self.client(address, 0, f"{name}:{self.count(name, repeat)}")
                     self.assertEqual(dying.wait(TIMEOUT), -signal.SIGKILL)
                     # A second process with the same client is turned away while the first lives.
-                    self.await_text("server.log", "left session")
+                    self.await_text("server.log", " left ")
                     clients.append(self.client(address, 0))
                     self.assertEqual(server.wait(TIMEOUT), 0)
                     for client in clients:

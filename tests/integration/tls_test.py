@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 import subprocess
+import time
 import unittest
 
 from leeway_case import TIMEOUT, LeewayCase
@@ -156,6 +157,91 @@ class TlsTest(LeewayCase):
         self.assertIsNone(server.poll())
         self.assertIsNone(clients[0].poll())
 
+    def test_a_client_that_waits_is_cut_off_when_it_is_revoked(self):
+        pki = self.path("pki")
+        self.certs("client", pki, "client_000")
+        self.certs("client", pki, "client_001", "--name", "other")
+        server, address = self.serve()
+        client = self.start("leeway-client", "--server", address, *self.flags("client_000"),
+                            os.path.join(self.data, "client_000"), log="client.log")
+        self.await_text("server.log", " joined ")
+        # A list that cannot be read stops newcomers, by name, and nobody who is connected.
+        os.rename(self.path("pki", "revoked.crl"), self.path("pki", "away.crl"))
+        self.write("pki/revoked.crl", "not a list\n")
+        text = self.refused_newcomer(address)
+        self.assertIn(self.path("pki", "revoked.crl"), text)
+        self.assertIn("is not a revocation list", text)
+        self.assertIsNone(client.poll())
+        os.rename(self.path("pki", "away.crl"), self.path("pki", "revoked.crl"))
+        # It has no order to answer: the server ends its stream.
+        self.certs("revoke", pki, "client_000")
+        self.assertEqual(client.wait(TIMEOUT), 1)
+        self.assertIn("'client_000' has been revoked", self.log("client.log"))
+        self.await_text("server.log", " left client_000 (pid ")
+
+    def refused_newcomer(self, address):
+        """What a client says that is not let in. The server reads its list at most once a second: until
+        then the client joins, and another is tried."""
+        while True:
+            joined = self.log("server.log").count(" joined ")
+            client = self.start("leeway-client", "--server", address, "--give-up", 2, *self.flags("other"),
+                                os.path.join(self.data, "client_001"), log="newcomer.log")
+            while client.poll() is None and self.log("server.log").count(" joined ") == joined:
+                time.sleep(0.01)
+            if client.poll() is not None:
+                self.assertEqual(client.poll(), 1)
+                return self.log("newcomer.log")
+            client.kill()
+            client.wait()
+            self.await_text("server.log", " left client_001 ", self.log("server.log").count(" joined ") - 1)
+
+    def test_who_was_not_let_in_is_in_the_log_and_the_events(self):
+        pki = self.path("pki")
+        for i in range(3):
+            self.certs("client", pki, f"client_00{i}")
+        self.certs("client", pki, "client_000", "--name", "lost")
+        self.certs("revoke", pki, "lost")
+        self.certs("client", pki, "client_009", "--name", "stranger")
+        server, address = self.start_server(self.config, 3, "run", *self.flags("server"), "--revoked",
+                                            self.path("pki", "revoked.crl"), "--log-format", "json")
+        for name in ("lost", "stranger"):
+            self.assertEqual(self.client(address, name, "client_000")[0], 1)
+        first = self.start("leeway-client", "--server", address, *self.flags("client_000"),
+                           os.path.join(self.data, "client_000"))
+        self.await_text("server.log", '"joined"')
+        code, text = self.client(address, "client_000", "client_000")  # a second process of that name
+        self.assertEqual(code, 1, text)
+        others = [self.start("leeway-client", "--server", address, *self.flags(f"client_00{i}"),
+                             os.path.join(self.data, f"client_00{i}")) for i in (1, 2)]
+        for client in (first, *others):
+            self.assertEqual(client.wait(TIMEOUT), 0)
+        self.assertEqual(server.wait(TIMEOUT), 0)
+        lines = [json.loads(line) for line in self.log("server.log").splitlines()]
+        for line in lines:
+            self.assertRegex(line["time"], r"^20\d\d-\d\d-\d\dT[\d:.]+Z$")
+            self.assertIn(line["level"], ("info", "warning", "error"))
+        events = self.show()["events"]
+        for words in ("'lost' has been revoked", "does not name client 'client_000'", "client 'client_000'"):
+            refused = [l for l in lines if l["what"] == "refused" and words in l["text"]]
+            self.assertTrue(refused, f"{words}: {lines}")
+            self.assertEqual(refused[0]["level"], "warning")
+            self.assertTrue([e for e in events if words in e["text"]], events)
+        self.assertEqual([l["text"] for l in lines if l["what"] == "phase"], ["1 of 1 begins: train"])
+        self.assertEqual(lines[-1]["what"], "done")
+        # What a run leaves is for its owner alone.
+        for folder, _, names in os.walk(self.path("run")):
+            self.assertEqual(stat.S_IMODE(os.stat(folder).st_mode), 0o700, folder)
+            for name in names:
+                self.assertEqual(stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode), 0o600, name)
+
+    def test_a_key_that_everybody_can_read_is_refused(self):
+        key = self.path("pki", "server.key")
+        os.chmod(key, 0o644)
+        code, text = self.run_program("leeway-server", "--config", self.config, "--state", self.path("s"),
+                                      "--clients", 3, *self.flags("server"), check=False)
+        self.assertEqual(code, 2, text)
+        self.assertIn(f"chmod 600 {key}", text)
+
     def test_files_that_cannot_be_used_are_named(self):
         pki = self.path("pki")
         self.certs("client", pki, "client_000")
@@ -229,7 +315,7 @@ class TlsTest(LeewayCase):
                          {"server": ("server", "valid"), "client_000": ("client", "valid"),
                           "cluster": ("client", "revoked")})
         self.assertEqual(listed["client_000"]["clients"], [{"client": "client_000", "examples": 20}])
-        self.assertEqual(listed["cluster"]["clients"], [{"client": None, "examples": None}])
+        self.assertEqual(listed["cluster"]["clients"], [{"client": None, "examples": 1000000}])
         self.assertEqual(listed["server"]["hosts"], ["localhost", "127.0.0.1", "::1"])
         code, text = self.certs("revoke", pki, "nobody", check=False)
         self.assertEqual(code, 2)

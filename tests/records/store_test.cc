@@ -186,10 +186,75 @@ TEST_F(StoreTest, ADamagedRecordIsNamed) {
   ASSERT_TRUE(CommitRound(*store, 2, "m2").ok());
   store.reset();
   Sql("UPDATE rounds SET record = record || x'00' WHERE round = 2");
-  store = Open();
+  store = Store::OpenReadOnly(directory_).value();
   auto rounds = store->RoundsAfter(0);
   EXPECT_TRUE(absl::IsDataLoss(rounds.status())) << rounds.status();
   EXPECT_THAT(std::string(rounds.status().message()), HasSubstr("round 2"));
+}
+
+TEST_F(StoreTest, WhateverAResumeReadsIsSealed) {
+  for (const char* damage : {
+           "UPDATE run SET value = x'0801' WHERE key = 'script'",
+           "UPDATE run SET value = x'0a00' WHERE key = 'standings'",
+           "UPDATE run SET value = value || ' ' WHERE key = 'config'",
+           "UPDATE run SET value = 'DONE' WHERE key = 'state'",
+           "UPDATE run SET value = 'other' WHERE key = 'run_id'",
+           "UPDATE clients SET examples = examples + 1 WHERE position = 0",
+           "DELETE FROM clients WHERE position = 1",
+           "UPDATE events SET text = 'b joined'",
+           "UPDATE names SET sha256 = '00'",
+           "UPDATE rounds SET loss = loss * (1 + 1e-15) WHERE round = 1",
+           "UPDATE measures SET drift_bound = 2 WHERE round = 2",
+           "DELETE FROM run WHERE key = 'seal'",
+       }) {
+    fs::remove_all(directory_);
+    fs::create_directory(directory_);
+    std::unique_ptr<Store> store = Begun();
+    v1::Event event;
+    event.set_sequence(1);
+    event.set_text("a joined");
+    store->AddEvent(event);
+    ASSERT_TRUE(CommitRound(*store, 1, "m1").ok());
+    ASSERT_TRUE(CommitRound(*store, 2, "m2").ok());
+    store.reset();
+    ASSERT_TRUE(Store::OpenReadOnly(directory_).value()->CheckWhole().ok());
+    Sql(damage);
+    const absl::Status resumed = Store::Open(directory_).status();
+    EXPECT_TRUE(absl::IsDataLoss(resumed)) << damage << ": " << resumed;
+    EXPECT_TRUE(absl::IsDataLoss(Store::OpenReadOnly(directory_).value()->CheckWhole())) << damage;
+  }
+}
+
+TEST_F(StoreTest, ASealWithAKeyNeedsTheKey) {
+  {
+    auto store = Store::Open(directory_, "secret");
+    ASSERT_TRUE(store.ok()) << store.status();
+    ASSERT_TRUE((*store)->Begin("run-1", config_, schema_, roster_, {}, Script(0)).ok());
+    ASSERT_TRUE(CommitRound(**store, 1, "m1").ok());
+  }
+  EXPECT_TRUE(absl::IsFailedPrecondition(Store::Open(directory_).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(Store::Open(directory_, "another").status()));
+  EXPECT_TRUE(Store::Open(directory_, "secret").ok());
+}
+
+TEST_F(StoreTest, ALogThatIsGoneIsNoticed) {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::unique_ptr<Store> store = Begun();
+    for (uint64_t round = 1; round <= 5; ++round) {
+      if (!CommitRound(*store, round, absl::StrCat("m", round)).ok()) _exit(1);
+    }
+    kill(getpid(), SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(fs::remove(directory_ + "/run.db-wal"));
+  const absl::Status resumed = Store::Open(directory_).status();
+  EXPECT_TRUE(absl::IsDataLoss(resumed)) << resumed;
+  EXPECT_THAT(std::string(resumed.message()), HasSubstr("round 5"));
+  // Whoever knows that they are gone may go on without them.
+  ASSERT_TRUE(fs::remove(directory_ + "/head"));
+  EXPECT_TRUE(Store::Open(directory_).ok());
 }
 
 TEST_F(StoreTest, ADamagedModelIsNamed) {

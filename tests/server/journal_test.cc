@@ -102,7 +102,34 @@ TEST_F(JournalTest, AnotherConfigurationIsRefused) {
   Observers observers;
   const auto journal = Journal::Open({config_, directory_, nullptr, nullptr}, &observers);
   EXPECT_TRUE(absl::IsFailedPrecondition(journal.status()));
-  EXPECT_THAT(std::string(journal.status().message()), HasSubstr("another configuration"));
+  EXPECT_THAT(std::string(journal.status().message()),
+              HasSubstr("another configuration: seed is not set there and 9 here"));
+  config_.set_seed(0);
+  config_.mutable_cohort()->set_clients(3);
+  EXPECT_THAT(
+      std::string(
+          Journal::Open({config_, directory_, nullptr, nullptr}, &observers).status().message()),
+      HasSubstr("cohort.clients is 2 there and 3 here"));
+}
+
+TEST_F(JournalTest, NameDeadlineAndLimitsMayChange) {
+  Begun();
+  config_.set_name("another name");
+  config_.mutable_cohort()->set_deadline_seconds(7);
+  config_.mutable_limits()->set_max_norm(3);
+  Open();
+  const auto store = *Store::OpenReadOnly(directory_);
+  EXPECT_EQ(store->Config()->name(), "another name");
+  EXPECT_EQ(store->Config()->cohort().deadline_seconds(), 7);
+  EXPECT_TRUE(store->CheckWhole().ok());
+}
+
+TEST_F(JournalTest, AClientThatFailsWithoutEndDoesNotFillTheRecords) {
+  auto journal = Begun();
+  for (int i = 0; i < 10'000; ++i) journal->AddEvent(v1::Event::REFUSED, "a", std::to_string(i));
+  for (int i = 0; i < 10'000; ++i) journal->AddRefusedJoin("b", absl::NotFoundError("late"));
+  EXPECT_LE(observers_->NewsAfter(0, 0)->news.events_size(), 60);
+  EXPECT_EQ(journal->last_refusal(), "client 'a': 9999");
 }
 
 TEST_F(JournalTest, ObserversSeeARoundOnceNoCrashCanTakeItBack) {

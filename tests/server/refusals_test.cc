@@ -224,6 +224,31 @@ std::vector<Attack> Attacks(const std::string& pki, const std::string& address) 
          }
          return refused;
        }},
+      {"evaluator without a grant to be one", StatusCode::kPermissionDenied, false,
+       [](TlsFederation& f, const v1::Order&) {
+         v1::JoinRequest join = TlsFederation::Hosting("z", 0);
+         join.mutable_clients(0)->set_evaluator(true);
+         join.mutable_clients(0)->set_test_examples(5);
+         return JoinStatus(f.Stub("a"), join);
+       }},
+      {"more test examples than the certificate allows", StatusCode::kPermissionDenied, false,
+       [](TlsFederation& f, const v1::Order&) {
+         v1::JoinRequest join = TlsFederation::Hosting("z", 5);
+         join.mutable_clients(0)->set_test_examples(11);
+         return JoinStatus(f.Stub("a"), join);
+       }},
+      {"model for an observer", StatusCode::kPermissionDenied, false,
+       [pki](TlsFederation& f, const v1::Order& order) {
+         const auto stub = v1::Federation::NewStub(f.Channel(FilesOf(pki, "observer")));
+         grpc::ClientContext context;
+         v1::FetchRequest request;
+         request.set_sha256(order.model().sha256());
+         auto chunks = stub->Fetch(&context, request);
+         v1::Chunk chunk;
+         while (chunks->Read(&chunk)) {
+         }
+         return FromGrpc(chunks->Finish());
+       }},
       {"oversize message", StatusCode::kResourceExhausted, false,
        [](TlsFederation& f, const v1::Order& order) {
          v1::Part part = Answer(order, "a", {0, 0});

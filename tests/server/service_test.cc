@@ -376,7 +376,7 @@ TEST_F(ServiceTest, WhatClientsWriteIsOneShortLineOfTheLog) {
   ASSERT_TRUE(news.ok());
   int refused = 0;
   for (const v1::Event& event : news->events()) {
-    if (event.kind() != v1::Event::REFUSED) continue;
+    if (event.kind() != v1::Event::REFUSED || event.subject() != "a") continue;
     ++refused;
     EXPECT_THAT(event.text(), HasSubstr("disk\\x0aquarantined b\\x1b[2J xxx"));
     EXPECT_LT(event.text().size(), 1100u);

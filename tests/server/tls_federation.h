@@ -58,6 +58,10 @@ class TlsFederation {
       client.grants = {{name, 10}, {"z", 10}};
       Must(Issue(Pki(), client));
     }
+    IssueOptions observer;
+    observer.name = "observer";
+    observer.observer = true;
+    Must(Issue(Pki(), observer));
     Must(MakeAuthority(Pki() + "/foreign", "foreign", 30));
     IssueOptions foreign;
     foreign.name = "a";
