@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
 #include "common/sums.h"
+#include "records/release_config.h"
 #include "server/phase.h"
 #include "server/release_measures.h"
 
