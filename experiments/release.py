@@ -98,7 +98,7 @@ def regressions(options):
     table = collections.Counter()
     worst, wrong = 0, 0
     for i in range(options.problems):
-        rng = np.random.default_rng(100 + i)
+        rng = np.random.default_rng(options.first + i)
         conflict, h = (i // 4) % 2 == 0, (10, 50)[(i // 8) % 2]
         data = problem(KINDS[i % 4], conflict, rng)
         eta, gap, guard, lost, expected = closed_form(data, h)
@@ -149,6 +149,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default="build/bin")
     parser.add_argument("--problems", type=int, default=40)
+    parser.add_argument("--first", type=int, default=100, help="seed of the first problem")
     parser.add_argument("--seeds", type=int, default=10)
     options = parser.parse_args()
     regressions(options)
