@@ -366,7 +366,7 @@ class Trajectory {
     if (local_task_.displacement == TaskSums::kNone || task_.max_norm() > 0) return false;
     const double limit =
         local_task_.sums().shape().vectors[static_cast<size_t>(local_task_.displacement)].largest;
-    return static_cast<double>(first_.u.cwiseAbs().maxCoeff()) > limit;
+    return limit > 0 && static_cast<double>(first_.u.cwiseAbs().maxCoeff()) > limit;
   }
 
   // Why the step size is what went wrong; empty if it is not. Of a convex model the

@@ -27,7 +27,10 @@ std::vector<std::string> Quoted(const std::string& message) {
 }
 
 std::string Suggestion(const std::string& word, const std::vector<std::string>& known) {
-  const std::string nearest = NearestWord(word, known);
+  std::string nearest = NearestWord(word, known);
+  for (const std::string& name : known) {  // half a word is no typing error
+    if (nearest.empty() && absl::StartsWith(name, word)) nearest = name;
+  }
   return nearest.empty() ? "" : absl::StrCat(" (did you mean ", nearest, "?)");
 }
 

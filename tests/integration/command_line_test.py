@@ -1,9 +1,11 @@
 """The command line as people and shells meet it."""
 
+import contextlib
 import os
 import pty
 import re
 import signal
+import sqlite3
 import subprocess
 import time
 import unittest
@@ -205,9 +207,10 @@ phases { train { rounds: 5 local { steps: 3 } probe { steps: [1] } probe_at: [0,
         self.assertEqual([int(x) for x in total.groups()], [sum(r) for r in zip(*ranges)])
         _, text = self.federate(config, data)
         self.assertRegex(text, r"starting .*, \d+ to \d+ rounds, (about|less than) .* of computing on \d+ cores?, logs in")
-        rounds = self.show()["rounds"]
+        with contextlib.closing(sqlite3.connect(self.path("run", "run.db"))) as db:
+            phases = [phase for phase, in db.execute("SELECT phase FROM rounds")]
         for phase, (least, most) in enumerate(ranges):
-            count = sum(r["phase"] == phase for r in rounds)
+            count = phases.count(phase)
             self.assertTrue(least <= count <= most, (phase, count, least, most))
 
     def test_a_step_size_that_is_too_large_is_called_that(self):
@@ -263,8 +266,10 @@ phases { train { rounds: 5 local { steps: 3 } probe { steps: [1] } probe_at: [0,
                 self.assertLess(time.monotonic(), deadline)
                 with open(f"/proc/{parent.pid}/task/{parent.pid}/children") as f:
                     children = f.read().split()
-                states = [open(f"/proc/{c}/stat").read().rsplit(")", 1)[1].split()[0]
-                          for c in children]
+                states = []
+                for child in children:
+                    with open(f"/proc/{child}/stat") as f:
+                        states.append(f.read().rsplit(")", 1)[1].split()[0])
                 if states == ["T"]:
                     break
                 time.sleep(0.01)
