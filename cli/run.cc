@@ -24,6 +24,7 @@
 #include "cli/progress.h"
 #include "cli/spawn.h"
 #include "common/credentials.h"
+#include "common/process.h"
 #include "common/status.h"
 #include "common/synthetic.h"
 #include "records/config.h"
