@@ -18,9 +18,8 @@ import xxhash
 
 MIB = 1 << 20
 # Numbers that follow from another of the report, which leaves them out.
-SOURCES = {"weight": "", "loss_squared": "loss", "weighted_loss": "loss", "weighted_loss_squared": "loss",
-           "drift_squared": "drift", "weighted_drift_squared": "drift", "gradient_squared": "gradient",
-           "displacement_squared": "displacement"}
+SOURCES = {name + "_squared": name for name in ("loss", "drift", "gradient", "displacement")}
+SOURCES |= {"weight": "", "weighted_loss": "loss", "weighted_loss_squared": "loss", "weighted_drift_squared": "drift"}
 
 with tempfile.TemporaryDirectory() as generated:
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -56,10 +55,6 @@ class Client:
         self.x, self.y = load("train_x"), load("train_y")
         has_tests = os.path.exists(os.path.join(folder, "test_x.npy"))
         self.test_x, self.test_y = map(load, ("test_x", "test_y")) if has_tests else (self.x[:0], self.y[:0])
-
-    def add_ones(self):
-        """The intercept is the last parameter: the weight of an input that is always 1."""
-        self.x, self.test_x = (np.c_[x, np.ones(len(x))] for x in (self.x, self.test_x))
 
     def gradient(self, w, l2):
         return self.x.T @ (self.x @ w - self.y) / len(self.y) + l2 * w
@@ -186,9 +181,8 @@ def main():
     for order in join(request, wait_for_ready=True):
         if order.HasField("welcome"):
             l2 = order.welcome.model.linear_regression.l2
-            if order.welcome.model.linear_regression.intercept:
-                for client in clients:
-                    client.add_ones()
+            for one in clients if order.welcome.model.linear_regression.intercept else []:  # an input that is always 1
+                one.x, one.test_x = (np.c_[x, np.ones(len(x))] for x in (one.x, one.test_x))
         if order.finished or order.round == 0:
             continue  # the first and the last
         sha256 = order.model.sha256

@@ -67,10 +67,10 @@ INSTANTIATE_TEST_SUITE_P(
             "step_size is nan"},
         Bad{"model { linear_regression {} } phases { train { rounds: 1 local { step_size: 0.1 "
             "steps: 0 } } }",
-            "needs either steps"},
+            "needs exactly one of steps"},
         Bad{"model { linear_regression {} } phases { train { rounds: 1 local { step_size: 0.1 "
             "steps: 2 epochs: 1 } } }",
-            "needs either steps"},
+            "needs exactly one of steps"},
         Bad{"model { linear_regression {} } phases { constants {} } phases { train { rounds: 1 "
             "local { auto_step_size: true epochs: 1 } } }",
             "phases[1].train.local.auto_step_size chooses at most 1/(mu H)"},
