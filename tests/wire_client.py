@@ -166,8 +166,7 @@ def main():
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--versions", nargs=2, type=int, default=(3, 3))
     parser.add_argument("folders", nargs="+")
-    given = parser.parse_args()
-    clients = [Client(folder) for folder in given.folders]
+    clients = [Client(folder) for folder in (given := parser.parse_args()).folders]
     channel = grpc.insecure_channel(given.server, [("grpc.max_receive_message_length", 16 * MIB)])
     method = lambda kind, name, sent, received: getattr(channel, kind)(
         "/leeway.v1.Federation/" + name, sent.SerializeToString, received.FromString)
