@@ -102,7 +102,7 @@ def regressions(options):
         conflict, h = (i // 4) % 2 == 0, (10, 50)[(i // 8) % 2]
         data = problem(KINDS[i % 4], conflict, rng)
         eta, gap, guard, lost, expected = closed_form(data, h)
-        verdict, _ = run(options, f"""model {{ linear_regression {{}} }} durability: RELAXED
+        verdict, _ = run(options, f"""model {{ linear_regression {{ intercept: false }} }} durability: RELAXED
             phases {{ train {{ rounds: {4000 // h} drift_off: true local {{ step_size: {eta!r} steps: {h} }} }} }}
             phases {{ release {{ step_size: {eta!r} steps: [{h}] }} }}""", data)
         said, difference = verdict["verdict"], verdict["releases"][0]["difference"]

@@ -11,7 +11,7 @@ import numpy as np
 from leeway_case import TIMEOUT, LeewayCase
 from oracle_test import load
 
-START = "seed: 1 model { linear_regression {} } durability: RELAXED "
+START = "seed: 1 model { linear_regression { intercept: false } } durability: RELAXED "
 
 # A worker (docs/worker.md) that knows nothing of release tests: F_c(w) = s |w - a|^2 / 2 in three dimensions.
 WORKER = """
@@ -306,7 +306,7 @@ class ReleaseTest(LeewayCase):
 
     def test_a_killed_server_ends_with_the_same_bits(self):
         data = self.synthetic(clients=3, samples=30, dimension=4, conflict=0.3)
-        config = self.write("c.textproto", """seed: 4 model { linear_regression {} }
+        config = self.write("c.textproto", """seed: 4 model { linear_regression { intercept: false } }
             phases { train { rounds: 3 local { step_size: 0.02 steps: 4 } server { momentum: 0.5 }
                 release { step_size: 0.02 steps: [2, 4] rounds: 2 batch_size: 7 repeats: 2 } release_at: [1, 3] } }
             phases { release { step_size: 0.02 steps: [3] rounds: 2 } }""")

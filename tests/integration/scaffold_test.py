@@ -71,7 +71,7 @@ class ScaffoldTest(LeewayCase):
         self.runs = getattr(self, "runs", 0) + 1
         out = f"run{self.runs}"
         config = self.write(out + ".textproto", f"""
-seed: 5 model {{ linear_regression {{}} }} {more}
+seed: 5 model {{ linear_regression {{ intercept: false }} }} {more}
 phases {{ train {{ rounds: {rounds} local {{ step_size: {ETA} {local} scaffold {{}} }}
                   server {{ rate: {RATE} }} }} }}""")
         self.federate(config, data, out, processes=3)
@@ -102,7 +102,7 @@ phases {{ train {{ rounds: {rounds} local {{ step_size: {ETA} {local} scaffold {
         train = f"""rounds: 8 probe {{ point: CURRENT step_size: {ETA} steps: 2 }}
                     probe_at: 4 local {{ step_size: {ETA} steps: 6 scaffold {{}} }}"""
         config = self.write("c.textproto", f"""
-seed: 5 model {{ linear_regression {{}} }} cohort {{ size: 4 }}
+seed: 5 model {{ linear_regression {{ intercept: false }} }} cohort {{ size: 4 }}
 phases {{ train {{ {train} }} }} phases {{ train {{ {train} start: CURRENT }} }}""")
         self.federate(config, data, processes=2)
         w = np.zeros(DIMENSION)
@@ -115,7 +115,7 @@ phases {{ train {{ {train} }} }} phases {{ train {{ {train} start: CURRENT }} }}
         distance = {}
         for name, algorithm in (("fedavg", ""), ("scaffold", "scaffold {}")):
             config = self.write(name + ".textproto", f"""
-seed: 5 model {{ linear_regression {{}} }} phases {{ optimum {{}} }}
+seed: 5 model {{ linear_regression {{ intercept: false }} }} phases {{ optimum {{}} }}
 phases {{ train {{ rounds: 300 local {{ step_size: 0.008 steps: 20 {algorithm} }} }} }}""")
             self.federate(config, data, name, processes=2)
             rounds = self.show(name)["rounds"]
@@ -126,7 +126,7 @@ phases {{ train {{ rounds: 300 local {{ step_size: 0.008 steps: 20 {algorithm} }
     def test_a_client_without_its_state_fails_and_the_round_goes_on(self):
         data = conflict(self.path("data"))
         config = self.write("c.textproto", """
-seed: 5 model { linear_regression {} } cohort { minimum_reports: 1 }
+seed: 5 model { linear_regression { intercept: false } } cohort { minimum_reports: 1 }
 phases { train { rounds: 6 local { step_size: 0.004 steps: 3 scaffold {} } } }""")
         server, address = self.start_server(config, 2)
         clients = [self.start("leeway-client", "--server", address, "--state", self.path("state"),
@@ -134,7 +134,7 @@ phases { train { rounds: 6 local { step_size: 0.004 steps: 3 scaffold {} } } }""
                               failpoint=None if i else "client.before_work:4") for i in (0, 1)]
         self.assertEqual(clients[0].wait(TIMEOUT), -signal.SIGKILL)
         # Whether the round waits for it or not, it comes back before the run is over.
-        self.await_text("server.log", "left session")
+        self.await_text("server.log", " left ")
         last = self.start("leeway-client", "--server", address, "--state", self.path("other"),
                           os.path.join(data, "client_000"))
         for process in (server, clients[1], last):
@@ -147,7 +147,7 @@ phases { train { rounds: 6 local { step_size: 0.004 steps: 3 scaffold {} } } }""
 class ScaffoldDies(failpoints_test.FailpointsTest):
     CONFIG = """
 seed: 21
-model { linear_regression {} }
+model { linear_regression { intercept: false } }
 cohort { size: 3 }
 phases { train { rounds: 8 local { step_size: 0.01 steps: 3 scaffold {} }
                  server { momentum: 0.5 } } }
