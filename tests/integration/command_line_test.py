@@ -259,6 +259,8 @@ phases { train { rounds: 5 local { steps: 3 } probe { steps: [1] } probe_at: [0,
                     [os.path.join(BIN, "leeway"), "data", "import", "csv", self.path("a.csv"),
                      self.path("b.csv"), "--label", "y", "--out", self.path("out")],
                     stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    # A shell's background jobs ignore SIGINT, and so would this one's children.
+                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
                     env=dict(os.environ, LEEWAY_FAILPOINT="import.appended:1:stop"))
             self.children.append(parent)
             deadline = time.monotonic() + TIMEOUT
