@@ -109,6 +109,8 @@ CLI::App* AddRun(CLI::App& app, RunOptions& options) {
                     "Mutual TLS between the processes, with certificates made for this run");
   command->add_option("--dashboard", options.dashboard,
                       "Show the run as a web page on this PORT of loopback, or on HOST:PORT");
+  command->add_option("--epochs-from", options.epochs_from,
+                      "Repeat who took part when in the run in this directory, round by round");
   command->footer(
       "Examples:\n"
       "  leeway run experiments/paper_synthetic.textproto --data data/paper --out runs/paper\n"

@@ -44,8 +44,9 @@ Chart ProbeChart(const RunSummary& run, const v1::RoundRecord& probe, size_t num
   if (probe.batch_size() > 0) {
     absl::StrAppend(&chart.title, ", batches of ", probe.batch_size());
   }
-  if (probe.reports() < run.clients) {
-    absl::StrAppend(&chart.title, ", from ", probe.reports(), " of ", run.clients, " clients");
+  if (probe.reports() < PopulationOf(run, probe)) {
+    absl::StrAppend(&chart.title, ", from ", probe.reports(), " of ", PopulationOf(run, probe),
+                    " clients");
   }
   chart.description = absl::StrFormat(
       "What the clients' disagreement adds up to (ρ², the squared norm of the average gradient "

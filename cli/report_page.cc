@@ -11,6 +11,7 @@
 #include "cli/scale.h"
 #include "common/utf8.h"
 #include "common/version.h"
+#include "records/epochs.h"
 #include "records/events.h"
 
 namespace leeway {
@@ -129,6 +130,15 @@ std::string EvaluationRows(const RunSummary& run) {
   return rows;
 }
 
+// Who came and went, if anybody did.
+std::string EpochsRow(const RunSummary& run) {
+  std::vector<std::string> lines;
+  for (const EpochNames& epoch : NamesOf(run.epochs, run.roster)) {
+    if (epoch.number > 1) lines.push_back(Text(EpochText(epoch)));
+  }
+  return lines.empty() ? "" : Row("came and went", absl::StrJoin(lines, "<br>"));
+}
+
 std::string Summary(const RunSummary& run) {
   if (!run.begun) return "";
   const v1::RunConfig& config = run.config;
@@ -148,7 +158,8 @@ std::string Summary(const RunSummary& run) {
                   ? absl::StrCat(config.cohort().size(), " in a training round")
                   : "all in every round",
               ", ", config.weighting() == v1::EXAMPLES ? "weighted by examples" : "equal weights")),
-      Row("seed", absl::StrCat(config.seed())), Row("phases", absl::StrJoin(phases, "<br>")),
+      EpochsRow(run), Row("seed", absl::StrCat(config.seed())),
+      Row("phases", absl::StrJoin(phases, "<br>")),
       Row("rounds", absl::StrFormat("%d in %.3g s", run.records.size(), seconds)));
   absl::StrAppend(&rows, OptimumRow(run), ConstantsRow(run), EvaluationRows(run));
   for (const NamedModel& model : run.names) {

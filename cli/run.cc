@@ -62,10 +62,13 @@ absl::Status MakeDirectory(const std::string& path) {
 absl::Status CheckSameRun(const RunSummary& stored, const v1::RunConfig& config, size_t clients) {
   const std::string remedy =
       absl::StrCat("choose another --out, or remove ", stored.directory, " to start over");
-  if (stored.clients != clients) {
-    return absl::FailedPreconditionError(absl::StrCat(stored.directory, " holds a run with ",
-                                                      stored.clients, " clients, but the data has ",
-                                                      clients, "; ", remedy));
+  const auto known = static_cast<size_t>(
+      std::count_if(stored.roster.begin(), stored.roster.end(),
+                    [](const StoredClient& client) { return client.examples > 0; }));
+  if (known != clients) {
+    return absl::FailedPreconditionError(absl::StrCat(stored.directory, " holds a run with ", known,
+                                                      " clients, but the data has ", clients, "; ",
+                                                      remedy));
   }
   v1::RunConfig before = stored.config;
   v1::RunConfig now = config;
@@ -263,6 +266,9 @@ absl::Status Launch::StartServer() {
   argv.insert(argv.end(), tls.begin(), tls.end());
   if (!options_.dashboard.empty()) {
     argv.insert(argv.end(), {"--dashboard", options_.dashboard});
+  }
+  if (!options_.epochs_from.empty()) {
+    argv.insert(argv.end(), {"--epochs-from", options_.epochs_from});
   }
   return children_.Start(kServer, argv, Log("server"));
 }

@@ -13,13 +13,14 @@
 namespace leeway {
 
 struct RunOptions {
-  std::string config;      // a RunConfig as text proto
-  std::string data;        // a directory with one directory per client
-  std::string out;         // where the run's state, models and logs go
-  uint32_t processes = 0;  // client processes; 0: see DefaultProcesses
-  bool tls = false;        // mutual TLS, with certificates made for this run
-  bool check = false;      // only check config and, if given, data
-  std::string dashboard;   // PORT or HOST:PORT of a web page; empty: none
+  std::string config;       // a RunConfig as text proto
+  std::string data;         // a directory with one directory per client
+  std::string out;          // where the run's state, models and logs go
+  uint32_t processes = 0;   // client processes; 0: see DefaultProcesses
+  bool tls = false;         // mutual TLS, with certificates made for this run
+  bool check = false;       // only check config and, if given, data
+  std::string dashboard;    // PORT or HOST:PORT of a web page; empty: none
+  std::string epochs_from;  // a run whose epochs are repeated; empty: none
 };
 
 // Exit codes.

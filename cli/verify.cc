@@ -10,6 +10,7 @@
 #include "common/digest.h"
 #include "common/sampler.h"
 #include "common/status.h"
+#include "records/epochs.h"
 #include "records/store.h"
 
 namespace leeway {
@@ -19,6 +20,7 @@ namespace {
 struct Records {
   v1::RunConfig config;
   std::vector<StoredClient> roster;
+  std::vector<v1::Epoch> epochs;
   std::vector<v1::RoundRecord> rounds;
   v1::ScriptState script;
   v1::RunState state = v1::RUN_STATE_UNSPECIFIED;
@@ -42,11 +44,15 @@ class Verifier {
       return std::move(result_);
     }
     CheckRoster();
+    Attendance attendance(records_.roster);
     for (size_t i = 0; i < records_.rounds.size(); ++i) {
       CheckNumber(i);
-      CheckAccepted(records_.rounds[i]);
+      CheckEpoch(records_.rounds[i], attendance);
+      CheckAccepted(records_.rounds[i], attendance);
       CheckChain(records_.rounds[i]);
     }
+    // Of those that have begun, the next one may have no round yet.
+    while (next_epoch_ < records_.epochs.size()) BeginEpoch(attendance);
     CheckEnd();
     CheckModels();
     result_.rounds = records_.rounds.size();
@@ -62,6 +68,7 @@ class Verifier {
   absl::Status Read() {
     LEEWAY_ASSIGN_OR_RETURN(records_.config, store_.Config());
     LEEWAY_ASSIGN_OR_RETURN(records_.roster, store_.Roster());
+    LEEWAY_ASSIGN_OR_RETURN(records_.epochs, store_.Epochs());
     // Refused by name if a record does not match the chain of checksums.
     LEEWAY_ASSIGN_OR_RETURN(records_.rounds, store_.RoundsAfter(0));
     LEEWAY_ASSIGN_OR_RETURN(records_.script, store_.Script());
@@ -80,15 +87,50 @@ class Verifier {
     const auto place = [](const StoredClient& c) {  // evaluators come last
       return std::make_pair(c.examples == 0, absl::string_view(c.id));
     };
-    for (size_t i = 0; i < records_.roster.size(); ++i) {
-      if (records_.roster[i].examples > 0) ++clients_;
-      if (i > 0 && place(records_.roster[i - 1]) >= place(records_.roster[i])) {
-        Problem("roster: '", records_.roster[i].id, "' is out of order");
+    size_t begin = 0;  // newcomers of an epoch are in order
+    for (const v1::Epoch& epoch : records_.epochs) {
+      const size_t end = std::min<size_t>(epoch.roster(), records_.roster.size());
+      for (size_t i = begin + 1; i < end; ++i) {
+        if (place(records_.roster[i - 1]) >= place(records_.roster[i])) {
+          Problem("roster: '", records_.roster[i].id, "' is out of order");
+        }
       }
+      begin = end;
+    }
+    if (begin != records_.roster.size()) {
+      Problem("roster: '", records_.roster[begin].id, "' is in no epoch");
     }
     const uint32_t wanted = records_.config.cohort().clients();
-    if (clients_ < wanted) {
-      Problem("roster: ", clients_, " clients, the run waited for ", wanted);
+    const uint32_t started = records_.epochs.empty() ? 0 : records_.epochs[0].population();
+    if (started < wanted) {
+      Problem("roster: the run started with ", started, " clients, but waited for ", wanted);
+    }
+  }
+
+  void BeginEpoch(Attendance& attendance) {
+    const absl::Status begun = attendance.Begin(records_.epochs[next_epoch_++]);
+    if (!begun.ok()) Problem(begun.message());
+    clients_ = attendance.Clients();
+  }
+
+  // The record names the epoch that was in force, and who was present in it.
+  void CheckEpoch(const v1::RoundRecord& record, Attendance& attendance) {
+    while (next_epoch_ < records_.epochs.size() &&
+           records_.epochs[next_epoch_].first_round() <= record.round()) {
+      BeginEpoch(attendance);
+      if (attendance.epoch().first_round() == record.round() && record.round() > 1 &&
+          record.kind() != v1::TRAIN_ROUND) {
+        Problem("epoch ", attendance.epoch().number(), ": begins with round ", record.round(),
+                ", which does not train");
+      }
+    }
+    if (record.epoch() != attendance.epoch().number()) {
+      Problem("round ", record.round(), ": says epoch ", record.epoch(), ", but was in epoch ",
+              attendance.epoch().number());
+    }
+    if (record.population() != attendance.epoch().population()) {
+      Problem("round ", record.round(), ": says ", record.population(), " clients, epoch ",
+              attendance.epoch().number(), " has ", attendance.epoch().population());
     }
   }
 
@@ -120,7 +162,7 @@ class Verifier {
     return release ? first_of_release_ : record.round();
   }
 
-  void CheckAccepted(const v1::RoundRecord& record) {
+  void CheckAccepted(const v1::RoundRecord& record, const Attendance& attendance) {
     const uint64_t drawn = DrawnIn(record);
     absl::StatusOr<std::vector<uint32_t>> accepted = store_.Accepted(record.round());
     if (!accepted.ok()) return Problem(accepted.status().message());
@@ -129,13 +171,17 @@ class Verifier {
     for (size_t i = 0; i < accepted->size(); ++i) {
       if ((*accepted)[i] >= records_.roster.size()) {
         Problem(round, "client ", (*accepted)[i], " is not on the roster");
+      } else if (!attendance.present((*accepted)[i])) {
+        Problem(round, "client ", (*accepted)[i], " was counted, but was not present");
       }
       if (i > 0 && (*accepted)[i] <= (*accepted)[i - 1]) {
         Problem(round, "client ", (*accepted)[i], " was counted twice or is out of order");
       }
     }
     // Evaluators are neither sampled nor counted.
-    while (!accepted->empty() && accepted->back() >= clients_) accepted->pop_back();
+    std::erase_if(*accepted, [&](uint32_t index) {
+      return index < records_.roster.size() && records_.roster[index].examples == 0;
+    });
     if (accepted->size() != record.reports()) {
       Problem(round, accepted->size(), " clients were accepted, the record counts ",
               record.reports());
@@ -146,8 +192,12 @@ class Verifier {
     }
     // Who was asked follows from the seed, unless somebody stepped in or was put out.
     if (record.replaced() > 0 || records_.quarantines) return;
-    const std::vector<uint32_t> cohort =
-        SampleCohort(records_.config.seed(), drawn, record.attempts(), clients_, record.sampled());
+    std::vector<uint32_t> cohort;
+    for (const uint32_t i :
+         SampleCohort(records_.config.seed(), drawn, record.attempts(),
+                      static_cast<uint32_t>(clients_.size()), record.sampled())) {
+      cohort.push_back(clients_[i]);
+    }
     if (!std::includes(cohort.begin(), cohort.end(), accepted->begin(), accepted->end())) {
       Problem(round, "a client was counted that the seed does not sample");
     }
@@ -238,7 +288,8 @@ class Verifier {
   const std::string chain_key_;
   Records records_;
   Verification result_;
-  uint32_t clients_ = 0;           // without evaluators
+  size_t next_epoch_ = 0;
+  std::vector<uint32_t> clients_;  // present in the epoch before it
   std::string current_;            // the model that training has reached
   uint32_t phase_ = UINT32_MAX;    // of the last training round
   uint64_t first_of_release_ = 0;  // round of the release test under way

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "common/digest.h"
 #include "common/status.h"
 
 namespace leeway {
@@ -112,6 +114,36 @@ absl::Status CheckAlike(const DataPart& train, const DataPart& test, const std::
       "train_x.npy, shape ", ShapeText(train.x.shape()), "; prepare both parts alike"));
 }
 
+size_t BytesPerValue(NpyType type) {
+  switch (type) {
+    case NpyType::kUint8:
+      return 1;
+    case NpyType::kFloat32:
+    case NpyType::kInt32:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+// Of type, shape and values of all arrays: what the client computes depends on nothing else.
+uint64_t DigestOf(const DataPart& train, const DataPart* test) {
+  std::string digests;
+  const auto add = [&digests](const NpyArray& array) {
+    const absl::string_view bytes(reinterpret_cast<const char*>(array.data()),
+                                  array.size() * BytesPerValue(array.type()));
+    absl::StrAppend(&digests, static_cast<int>(array.type()), ShapeText(array.shape()), ":",
+                    Xxh3(bytes), ";");
+  };
+  add(train.x);
+  add(train.y);
+  if (test != nullptr) {
+    add(test->x);
+    add(test->y);
+  }
+  return std::max<uint64_t>(1, Xxh3(digests));  // 0 would say that it is not known
+}
+
 // The directory's path without trailing slashes, if it is one.
 absl::StatusOr<std::string> Root(const std::string& directory) {
   absl::string_view trimmed = directory;
@@ -186,6 +218,7 @@ v1::HostedClient Dataset::Hosted() const {
   hosted.set_evaluator(evaluator);
   hosted.set_examples(evaluator ? 0 : train.examples());
   hosted.set_test_examples(test ? test->examples() : 0);
+  hosted.set_digest(DigestOf(train, test ? &*test : nullptr));
   return hosted;
 }
 

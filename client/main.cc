@@ -60,8 +60,7 @@ void Declare(CLI::App& app, Flags& flags) {
                  "DIR/synthetic.json:FIRST-LAST: clients of a synthetic problem, made on the fly");
   app.add_option("--evaluator", flags.worker.evaluators,
                  "Directory of a central test set, test_x.npy and test_y.npy: it evaluates and is "
-                 "never asked to train. Join it before the clients: a run starts with the last "
-                 "client it waits for")
+                 "never asked to train. Join it before the clients: a run does not wait for it")
       ->allow_extra_args(false);
   app.add_option("--worker", flags.program.command,
                  "Let this command compute, with a model and data of its own (docs/worker.md); it "

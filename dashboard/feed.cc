@@ -112,8 +112,12 @@ absl::Status Feed::Refresh() {
     progress_ = live.progress;
     for (const ClientPresence& one : live.clients) {
       Client& client = Named(one.id);
-      if (client.connected == one.connected && client.examples == one.examples) continue;
+      if (client.connected == one.connected && client.present == one.present &&
+          client.examples == one.examples) {
+        continue;
+      }
       client.connected = one.connected;
+      client.present = one.present;
       client.examples = one.examples;
       Touch(client);
     }
@@ -161,19 +165,31 @@ absl::Status Feed::ReadStore() {
   for (const v1::RoundRecord& record : records) {
     LEEWAY_ASSIGN_OR_RETURN(accepted.emplace_back(), store_->Accepted(record.round()));
   }
+  // Others may have come since.
+  std::optional<RunSummary> head;
+  if (!records.empty() && records.back().epoch() > EpochsRead()) {
+    LEEWAY_ASSIGN_OR_RETURN(head, ReadHead(*store_, options_.directory));
+  }
   LEEWAY_ASSIGN_OR_RETURN(const v1::RunState state, store_->State());
   LEEWAY_ASSIGN_OR_RETURN(const std::string message, store_->Message());
   LEEWAY_ASSIGN_OR_RETURN(std::vector<NamedModel> names, store_->NamedModels());
   MutexLock lock(&mu_);
   const bool other_state = state != run_.state;  // a verdict says what a failed run lacks
+  if (head) {
+    run_.roster = std::move(head->roster);
+    run_.epochs = std::move(head->epochs);
+    run_.clients = head->clients;
+    for (const StoredClient& one : run_.roster) Named(one.id).examples = one.examples;
+  }
   run_.state = state;
   run_.message = message;
   run_.names = std::move(names);
   for (size_t i = 0; i < records.size(); ++i) {
     for (const uint32_t index : accepted[i]) {
-      if (index >= clients_.size()) continue;
-      clients_[index].last_report = records[i].round();
-      Touch(clients_[index]);
+      if (index >= run_.roster.size()) continue;
+      Client& client = Named(run_.roster[index].id);
+      client.last_report = records[i].round();
+      Touch(client);
     }
   }
   for (const v1::Event& one : events) Count(one);
@@ -296,6 +312,12 @@ ordered_json Feed::EventsJson(uint64_t since) const {
   return events;
 }
 
+std::string Feed::StateOf(const Client& client) {
+  if (client.quarantined) return "quarantined";
+  if (client.present) return client.connected ? "connected" : "away";
+  return client.connected ? "waiting" : "left";
+}
+
 ordered_json Feed::ClientsJson(uint64_t since) const {
   ordered_json clients = ordered_json::array();
   for (size_t i = 0; i < std::min(clients_.size(), kMostClientsShown); ++i) {
@@ -304,9 +326,7 @@ ordered_json Feed::ClientsJson(uint64_t since) const {
     clients.push_back({{"index", i},
                        {"id", client.id},
                        {"examples", client.examples},
-                       {"state", client.quarantined ? "quarantined"
-                                 : client.connected ? "connected"
-                                                    : "away"},
+                       {"state", StateOf(client)},
                        {"last_report", client.last_report},
                        {"refusals", client.refusals},
                        {"reason", client.reason}});

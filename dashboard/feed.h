@@ -90,6 +90,7 @@ class Feed {
     std::string id;
     uint64_t examples = 0;
     bool connected = false;
+    bool present = true;  // in this epoch
     bool quarantined = false;
     uint64_t last_report = 0;  // round
     uint64_t refusals = 0;
@@ -97,6 +98,11 @@ class Feed {
     uint64_t version = 0;  // of the feed, when it changed last
   };
 
+  static std::string StateOf(const Client& client);
+  size_t EpochsRead() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(&mu_);
+    return run_.epochs.size();
+  }
   void Follow();
   absl::Status ReadStore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(reading_mu_);
   void Count(const v1::Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

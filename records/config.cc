@@ -473,6 +473,9 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
   if (!(cohort.replace_after_seconds() >= 0) || !std::isfinite(cohort.replace_after_seconds())) {
     return Bad("cohort.replace_after_seconds", "must be a positive number of seconds, or 0: never");
   }
+  if (!(cohort.absent_after_seconds() >= 0) || !std::isfinite(cohort.absent_after_seconds())) {
+    return Bad("cohort.absent_after_seconds", "must be a positive number of seconds, or 0: never");
+  }
   if (cohort.spare() > 0 && cohort.size() == 0) {
     return Bad("cohort.spare", "needs cohort.size: without it all clients are asked anyway");
   }

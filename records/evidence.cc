@@ -119,11 +119,12 @@ std::string DoubtOf(const RunSummary& run, const v1::RoundRecord& record,
                     const Evidence& evidence) {
   const v1::RoundRecord* optimum = FindOptimum(run, record.round());
   if (optimum == nullptr) return "the records have no round at w*; run it again";
-  if (optimum->reports() < run.clients || record.reports() < run.clients) {
+  if (optimum->reports() < PopulationOf(run, *optimum) ||
+      record.reports() < PopulationOf(run, record)) {
     return absl::StrFormat(
         "F(w*) is the loss of %d and F(w_H) that of %d of %d clients; run it again with all of "
         "them in every round (without cohort.minimum_reports)",
-        optimum->reports(), record.reports(), run.clients);
+        optimum->reports(), record.reports(), PopulationOf(run, record));
   }
   if (record.fixed_point().loss_standard_error() == 0 && evidence.gap_in_standard_errors != 0) {
     return absl::StrFormat(
@@ -174,6 +175,7 @@ void AddProbe(const RunSummary& run, Evidence& evidence) {
   evidence.interval_low = probe.drift->interval_low();
   evidence.interval_high = probe.drift->interval_high();
   evidence.probe_clients = probe.probe->reports();
+  evidence.probe_population = PopulationOf(run, *probe.probe);
   const v1::ConstantsResult* constants = FindConstants(run);
   if (constants != nullptr) evidence.floor = DriftFloor(LargestDrift(*probe.drift), *constants);
 }

@@ -40,6 +40,7 @@ struct Evidence {
 
   // From a full-batch probe at w* with the same h and step size.
   uint32_t probe_clients = 0;  // 0: there is none
+  uint64_t probe_population = 0;
   double average_drift_squared = kUnknown;
   double unbiased_drift_squared = kUnknown;
   double drift_bound = kUnknown;

@@ -12,6 +12,7 @@ struct ClientPresence {
   std::string id;
   uint64_t examples = 0;
   bool connected = false;
+  bool present = true;  // in this epoch; false: it has left, or waits to enter
 };
 
 }  // namespace leeway

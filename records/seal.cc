@@ -50,6 +50,7 @@ void Seal::Forget() {
   tables_.clear();
   // A new table that is only ever added to is one more line here.
   tables_.push_back({"clients", "SELECT * FROM clients WHERE position > ? ORDER BY 1", -1, {}});
+  tables_.push_back({"epochs", "SELECT * FROM epochs WHERE number > ? ORDER BY 1", -1, {}});
   tables_.push_back({"rounds", "SELECT * FROM rounds WHERE round > ? ORDER BY 1", -1, {}});
   tables_.push_back({"measures", "SELECT * FROM measures WHERE round > ? ORDER BY 1, 2", -1, {}});
   tables_.push_back({"events", "SELECT * FROM events WHERE sequence > ? ORDER BY 1", -1, {}});

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/status.h"
+#include "records/epochs.h"
 #include "records/events.h"
 #include "records/verdict_text.h"
 
@@ -63,6 +64,11 @@ std::string ConfigText(const RunSummary& run) {
   for (int i = 0; i < config.phases_size(); ++i) {
     absl::StrAppend(&text, "  phase ", i + 1, ": ", PhaseText(config.phases(i)), "\n");
   }
+  for (const EpochNames& epoch : NamesOf(run.epochs, run.roster)) {
+    if (epoch.number > 1) absl::StrAppend(&text, "  ", EpochText(epoch), "\n");
+  }
+  const std::string mixed = MixedEpochs(run.records);
+  if (!mixed.empty()) absl::StrAppend(&text, "  note: ", mixed, "\n");
   return text;
 }
 
@@ -331,11 +337,17 @@ absl::StatusOr<RunSummary> ReadHead(const Store& store, const std::string& direc
   LEEWAY_ASSIGN_OR_RETURN(run.message, store.Message());
   LEEWAY_ASSIGN_OR_RETURN(run.config, store.Config());
   LEEWAY_ASSIGN_OR_RETURN(run.roster, store.Roster());
+  LEEWAY_ASSIGN_OR_RETURN(run.epochs, store.Epochs());
   for (const StoredClient& client : run.roster) {
     ++(client.examples > 0 ? run.clients : run.evaluators);
   }
+  if (!run.epochs.empty()) run.clients = run.epochs.back().population();
   LEEWAY_ASSIGN_OR_RETURN(run.names, store.NamedModels());
   return run;
+}
+
+uint64_t PopulationOf(const RunSummary& run, const v1::RoundRecord& record) {
+  return record.population() > 0 ? record.population() : run.clients;
 }
 
 std::string StateName(v1::RunState state) {

@@ -26,9 +26,10 @@ struct RunSummary {
   v1::RunState state = v1::GATHERING;
   std::string message;  // why it failed
   v1::RunConfig config;
-  uint64_t clients = 0;     // without evaluators
-  uint64_t evaluators = 0;  // central test sets
-  std::vector<StoredClient> roster;
+  uint64_t clients = 0;              // present now, or at the end; without evaluators
+  uint64_t evaluators = 0;           // central test sets
+  std::vector<StoredClient> roster;  // of all epochs
+  std::vector<v1::Epoch> epochs;
   std::vector<v1::RoundRecord> records;
   std::vector<NamedModel> names;
   std::vector<v1::Event> events;
@@ -38,6 +39,9 @@ struct RunSummary {
   // Path of the model with this name; empty if there is none.
   std::string ModelPath(absl::string_view name) const;
 };
+
+// Clients that were present in this round.
+uint64_t PopulationOf(const RunSummary& run, const v1::RoundRecord& record);
 
 // Works while a server writes. NotFound, with the remedy, if there is no run.
 absl::StatusOr<RunSummary> LoadRun(const std::string& directory);

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "records/epochs.h"
 #include "records/events.h"
 #include "records/json_text.h"
 #include "records/record_fields.h"
@@ -44,6 +45,12 @@ ordered_json ClientsJson(const RunSummary& run) {
                        {"test_examples", client.test_examples}});
   }
   return clients;
+}
+
+ordered_json EpochJson(const EpochNames& epoch) {
+  return {{"number", epoch.number},      {"first_round", epoch.first_round},
+          {"clients", epoch.population}, {"entered", epoch.entered},
+          {"returned", epoch.returned},  {"left", epoch.left}};
 }
 
 ordered_json OptimumJson(const RunSummary& run) {
@@ -133,6 +140,7 @@ std::string RunJson(const RunSummary& run) {
   json["config"] = run.begun ? ConfigJson(run.config) : ordered_json(nullptr);
   json["models"] = ModelsJson(run);
   json["clients"] = ClientsJson(run);
+  json["epochs"] = ListJson(NamesOf(run.epochs, run.roster), EpochJson);
   json["events"] = ListJson(run.events, EventJson);
   return JsonText(json) + "\n";
 }

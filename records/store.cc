@@ -31,13 +31,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kSchemaVersion = 4;  // 4: sealed
+constexpr int64_t kSchemaVersion = 5;  // 4: sealed; 5: epochs
 
 constexpr char kSchema[] = R"sql(
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS run(key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS clients(position INTEGER PRIMARY KEY, id TEXT UNIQUE,
-  examples INTEGER, test_examples INTEGER);
+  examples INTEGER, test_examples INTEGER, digest INTEGER);
+CREATE TABLE IF NOT EXISTS epochs(number INTEGER PRIMARY KEY, first_round INTEGER,
+  population INTEGER, epoch BLOB);
 CREATE TABLE IF NOT EXISTS rounds(round INTEGER PRIMARY KEY, kind TEXT, phase INTEGER, loss REAL,
   reports INTEGER, model_sha256 TEXT, seconds REAL, record BLOB, accepted BLOB, checksum INTEGER);
 CREATE TABLE IF NOT EXISTS measures(round INTEGER, h INTEGER, average_drift_squared REAL,
@@ -46,7 +48,7 @@ CREATE TABLE IF NOT EXISTS events(sequence INTEGER PRIMARY KEY, time REAL, kind 
   subject TEXT, text TEXT);
 CREATE TABLE IF NOT EXISTS models(sha256 TEXT PRIMARY KEY, bytes BLOB);
 CREATE TABLE IF NOT EXISTS names(name TEXT PRIMARY KEY, sha256 TEXT) WITHOUT ROWID;
-PRAGMA user_version = 4;
+PRAGMA user_version = 5;
 COMMIT;
 )sql";
 
@@ -78,6 +80,16 @@ absl::Status InsertRound(Database& db, const RoundCommit& round) {
                                       drift.unbiased_drift_squared()));
   }
   return absl::OkStatus();
+}
+
+v1::Epoch FirstEpoch(const std::vector<StoredClient>& roster) {
+  v1::Epoch epoch;
+  epoch.set_number(1);
+  epoch.set_first_round(1);
+  epoch.set_roster(static_cast<uint32_t>(roster.size()));
+  epoch.set_population(static_cast<uint32_t>(std::count_if(
+      roster.begin(), roster.end(), [](const StoredClient& c) { return c.examples > 0; })));
+  return epoch;
 }
 
 }  // namespace
@@ -217,10 +229,7 @@ absl::Status Store::Begin(const std::string& run_id, const v1::RunConfig& config
     LEEWAY_RETURN_IF_ERROR(PutState(script, v1::Standings()));
     LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "state", v1::RunState_Name(v1::RUNNING)));
     LEEWAY_RETURN_IF_ERROR(db_->Execute(kPutValue, "message", ""));
-    for (size_t i = 0; i < roster.size(); ++i) {
-      LEEWAY_RETURN_IF_ERROR(db_->Execute("INSERT INTO clients VALUES(?, ?, ?, ?)", i, roster[i].id,
-                                          roster[i].examples, roster[i].test_examples));
-    }
+    LEEWAY_RETURN_IF_ERROR(InsertEpoch(FirstEpoch(roster), roster));
     LEEWAY_RETURN_IF_ERROR(models_->Insert(batch));
     LEEWAY_RETURN_IF_ERROR(InsertEvents());
     LEEWAY_RETURN_IF_ERROR(seal_->Write());
@@ -232,6 +241,34 @@ absl::Status Store::Begin(const std::string& run_id, const v1::RunConfig& config
   pending_.clear();
   begun_ = true;
   return WriteHead(/*sync=*/true);
+}
+
+absl::Status Store::InsertEpoch(const v1::Epoch& epoch, absl::Span<const StoredClient> entered) {
+  for (size_t i = 0; i < entered.size(); ++i) {
+    const StoredClient& client = entered[i];
+    LEEWAY_RETURN_IF_ERROR(db_->Execute("INSERT INTO clients VALUES(?, ?, ?, ?, ?)",
+                                        epoch.roster() - entered.size() + i, client.id,
+                                        client.examples, client.test_examples, client.digest));
+  }
+  const std::string bytes = epoch.SerializeAsString();
+  return db_->Execute("INSERT INTO epochs VALUES(?, ?, ?, ?)", epoch.number(), epoch.first_round(),
+                      epoch.population(), Blob{bytes});
+}
+
+absl::Status Store::AddEpoch(const v1::Epoch& epoch, const std::vector<StoredClient>& entered) {
+  LEEWAY_RETURN_IF_ERROR(failed_);
+  Failpoint("epoch.before_transaction");
+  const auto work = [&]() -> absl::Status {
+    LEEWAY_RETURN_IF_ERROR(InsertEpoch(epoch, entered));
+    LEEWAY_RETURN_IF_ERROR(InsertEvents());
+    if (!grouped_) LEEWAY_RETURN_IF_ERROR(seal_->Write());
+    Failpoint("epoch.before_commit");
+    return absl::OkStatus();
+  };
+  LEEWAY_RETURN_IF_ERROR(Check(db_->Transaction(work, grouped_)));
+  Failpoint("epoch.after_commit");
+  pending_.clear();
+  return absl::OkStatus();
 }
 
 absl::Status Store::ChangeConfig(const v1::RunConfig& config) {

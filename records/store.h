@@ -36,6 +36,7 @@ struct StoredClient {
   std::string id;
   uint64_t examples = 0;
   uint64_t test_examples = 0;
+  uint64_t digest = 0;  // of its data; 0: not known
 };
 
 // Files that outlive the round loop and that people open: "initial",
@@ -75,13 +76,16 @@ class Store {
   // True if Begin was called on this store before (by this or an earlier process).
   bool begun() const;
 
-  // Starts a run: config, run id and the roster, in one transaction. The first
-  // of `models` gets the name "initial".
+  // Starts a run: config, run id, the roster and its first epoch, in one transaction. The
+  // first of `models` gets the name "initial".
   absl::Status Begin(const std::string& run_id, const v1::RunConfig& config,
                      const v1::DataSchema& schema, const std::vector<StoredClient>& roster,
                      absl::Span<const ModelPtr> models, v1::ScriptState script);
   // The run goes on with another configuration: of what may change, the caller decides.
   absl::Status ChangeConfig(const v1::RunConfig& config);
+  // Who is present has changed: an epoch, and those who are new on the roster. In a transaction
+  // of its own or, with durability RELAXED, with the rounds before it.
+  absl::Status AddEpoch(const v1::Epoch& epoch, const std::vector<StoredClient>& entered);
   // Of models without a name only the last two (or as many as this round has)
   // are kept: name what must stay. With durability RELAXED the round is in the files
   // after the next Flush.
@@ -102,7 +106,9 @@ class Store {
   absl::StatusOr<std::string> RunId() const;
   absl::StatusOr<v1::RunConfig> Config() const;
   absl::StatusOr<v1::DataSchema> Schema() const;
+  // Of all epochs.
   absl::StatusOr<std::vector<StoredClient>> Roster() const;
+  absl::StatusOr<std::vector<v1::Epoch>> Epochs() const;
   // DataLoss if the optimizer's state is not as it was saved.
   absl::StatusOr<v1::ScriptState> Script() const;
   absl::StatusOr<v1::Standings> Standings() const;
@@ -134,6 +140,7 @@ class Store {
   absl::Status Prepare();  // schema, pragmas, leftovers of a crash
   absl::Status SetDurability(v1::Durability durability);
   absl::Status InsertEvents();
+  absl::Status InsertEpoch(const v1::Epoch& epoch, absl::Span<const StoredClient> entered);
   // DataLoss if rounds that the head names are gone.
   absl::Status CheckHead() const;
   absl::Status WriteHead(bool sync);

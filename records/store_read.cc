@@ -129,14 +129,31 @@ absl::StatusOr<v1::RunState> Store::State() const {
 }
 
 absl::StatusOr<std::vector<StoredClient>> Store::Roster() const {
-  auto rows = db_->Query("SELECT id, examples, test_examples FROM clients ORDER BY position");
+  auto rows = db_->Query("SELECT * FROM clients ORDER BY position");
   std::vector<StoredClient> roster;
   while (true) {
     LEEWAY_ASSIGN_OR_RETURN(const bool more, rows.Step());
     if (!more) return roster;
-    roster.push_back({.id = rows.Bytes(0),
-                      .examples = static_cast<uint64_t>(rows.Integer(1)),
-                      .test_examples = static_cast<uint64_t>(rows.Integer(2))});
+    const bool digests = rows.columns() > 4;  // an older run has none
+    roster.push_back({.id = rows.Bytes(1),
+                      .examples = static_cast<uint64_t>(rows.Integer(2)),
+                      .test_examples = static_cast<uint64_t>(rows.Integer(3)),
+                      .digest = digests ? static_cast<uint64_t>(rows.Integer(4)) : 0});
+  }
+}
+
+absl::StatusOr<std::vector<v1::Epoch>> Store::Epochs() const {
+  auto rows = db_->Query("SELECT number, epoch FROM epochs ORDER BY number");
+  std::vector<v1::Epoch> epochs;
+  while (true) {
+    const absl::StatusOr<bool> more = rows.Step();
+    if (absl::IsInternal(more.status())) return epochs;  // an older run has no such table
+    LEEWAY_RETURN_IF_ERROR(more.status());
+    if (!*more) return epochs;
+    if (!epochs.emplace_back().ParseFromString(rows.Bytes(1))) {
+      return absl::DataLossError(
+          absl::StrCat(directory_, "/run.db: epoch ", rows.Integer(0), " cannot be read"));
+    }
   }
 }
 

@@ -51,10 +51,10 @@ void CheckConditions(const RunSummary& run, const v1::RoundRecord& round,
   }
   const std::string step_size = StepSizeProblem(theorem.eta, theorem.h, constants);
   if (!step_size.empty()) theorem.broken.push_back(step_size);
-  if (round.sampled() > 0 && round.sampled() < run.clients) {
+  if (round.sampled() > 0 && round.sampled() < PopulationOf(run, round)) {
     theorem.broken.push_back(absl::StrFormat(
         "only %d of %d clients train in a round; the variance that this adds is not in the bound",
-        round.sampled(), run.clients));
+        round.sampled(), PopulationOf(run, round)));
   }
   if (run.config.encoding() != v1::EXACT) {
     theorem.broken.push_back(absl::StrCat("the rounding of encoding ",
@@ -125,16 +125,16 @@ absl::StatusOr<Theorem2> TheoryOf(const RunSummary& run,
   }
   theorem.floor = DriftFloor(LargestDrift(*exact.drift), *constants);
   if (std::isnan(theorem.floor)) {
-    return Missing(
-        absl::StrFormat("ρ is not known for H = %d and step size %g: a sample of %d of %d clients "
-                        "is too small to tell; probe all of them, or more (probe.clients)",
-                        theorem.h, theorem.eta, exact.probe->reports(), run.clients));
+    return Missing(absl::StrFormat(
+        "ρ is not known for H = %d and step size %g: a sample of %d of %d clients "
+        "is too small to tell; probe all of them, or more (probe.clients)",
+        theorem.h, theorem.eta, exact.probe->reports(), PopulationOf(run, *exact.probe)));
   }
-  if (exact.probe->reports() < run.clients) {
+  if (exact.probe->reports() < PopulationOf(run, *exact.probe)) {
     theorem.notes.push_back(
         absl::StrFormat("ρ² is an estimate from %d of %d clients; the floor takes the upper end of "
                         "its 95 %% interval",
-                        exact.probe->reports(), run.clients));
+                        exact.probe->reports(), PopulationOf(run, *exact.probe)));
   }
   if (theorem.floor > theorem.initial) {
     theorem.notes.push_back(

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "records/epochs.h"
 #include "records/network_config.h"
 #include "records/theory.h"
 
@@ -216,15 +217,20 @@ void WarnOfGaps(const RunSummary& run, Verdict& verdict) {
   }
 }
 
-void WarnOfClients(const RunSummary& run, Verdict& verdict) {
+void WarnOfClients(Verdict& verdict) {
   for (const Evidence& one : verdict.evidence) {
-    if (one.probe_clients == 0 || one.probe_clients >= run.clients) continue;
+    if (one.probe_clients == 0 || one.probe_clients >= one.probe_population) continue;
     verdict.warnings.push_back(absl::StrFormat(
         "ρ² is an estimate from %d of %d clients, and the floor that of the upper end of its "
         "interval",
-        one.probe_clients, run.clients));
+        one.probe_clients, one.probe_population));
     break;
   }
+}
+
+void WarnOfEpochs(const RunSummary& run, Verdict& verdict) {
+  std::string mixed = MixedEpochs(run.records);
+  if (!mixed.empty()) verdict.warnings.push_back(std::move(mixed));
 }
 
 // What the sentence does not say already.
@@ -333,6 +339,7 @@ absl::StatusOr<Verdict> Judge(const RunSummary& run) {
     verdict.missing_h = MissingReleases(run);
     Weigh(all, verdict);
     JudgeReleases(run, verdict);
+    WarnOfEpochs(run, verdict);
     return verdict;
   }
   for (const Evidence& one : verdict.evidence) all.push_back({one.h, one.finding});
@@ -342,7 +349,8 @@ absl::StatusOr<Verdict> Judge(const RunSummary& run) {
   WarnOfSteps(run, verdict);
   WarnOfFloor(run, verdict);
   WarnOfGaps(run, verdict);
-  WarnOfClients(run, verdict);
+  WarnOfClients(verdict);
+  WarnOfEpochs(run, verdict);
   WarnOfDoubts(run, verdict);
   WarnOfReleases(verdict);
   return verdict;
@@ -374,7 +382,7 @@ std::vector<std::string> RisingLosses(const RunSummary& run) {
     if (first == nullptr || train.start() == v1::Probe::OPTIMUM) continue;
     // Different clients have different losses: that alone is no rise.
     const double noise =
-        last->sampled() < run.clients
+        last->sampled() < PopulationOf(run, *last) || first->epoch() != last->epoch()
             ? 2 * std::hypot(first->loss_standard_error(), last->loss_standard_error())
             : 0;
     if (!(last->loss() > first->loss() + noise)) continue;

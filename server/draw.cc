@@ -14,8 +14,8 @@ namespace {
 // does not need them: it counts without one that is gone at the deadline.
 void AddEvaluators(const Roster& roster, RoundSpec& spec) {
   spec.groups.assign(spec.cohort.size(), kClientGroup);
-  for (uint32_t i = roster.population(); i < roster.clients().size(); ++i) {
-    spec.cohort.push_back(i);
+  for (const ClientIndex evaluator : roster.Evaluators()) {
+    spec.cohort.push_back(evaluator);
     spec.groups.push_back(kEvaluatorGroup);
     ++spec.evaluators;
   }

@@ -1,5 +1,5 @@
-// A run from its start to its end, with the round loop. What the service's threads call is
-// in engine_calls.cc.
+// A run from its start to its end, with the round loop. Who takes part is in engine_epochs.cc,
+// what the service's threads call in engine_calls.cc.
 #include "server/engine.h"
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "common/status.h"
 #include "common/sums.h"
 #include "common/wire.h"
+#include "records/epochs.h"
 #include "server/draw.h"
 #include "server/plain_aggregator.h"
 #include "server/steady_time.h"
@@ -37,13 +38,6 @@ v1::ModelRef RefTo(const Model& model) {
   ref.set_size(model.file.size());
   if (model.file.size() <= kInlineModelBytes) ref.set_inline_(std::string(model.file.view()));
   return ref;
-}
-
-// "train", "fixed_point", ...: as a config calls it.
-std::string PhaseName(const v1::Phase& phase) {
-  const google::protobuf::FieldDescriptor* kind = phase.GetReflection()->GetOneofFieldDescriptor(
-      phase, phase.GetDescriptor()->FindOneofByName("kind"));
-  return kind == nullptr ? "unknown" : kind->name();
 }
 
 v1::Order MakeOrder(const Journal& journal, const RoundPlan& plan, const RoundSpec& spec,
@@ -76,7 +70,7 @@ Engine::Engine(Options options)
       sessions_(options_.meter),
       refusals_(options_.meter),
       workers_(std::clamp(std::thread::hardware_concurrency(), 1u, kMostWorkers)),
-      roster_(options_.config.cohort().clients()),
+      roster_(options_.config.cohort().clients(), options_.config.cohort().closed()),
       round_(std::make_unique<Round>()) {
   progress_.set_state(v1::GATHERING);
   progress_.set_expected(roster_.expected());
@@ -100,24 +94,26 @@ absl::Status Engine::Resume() {
   if (!saved) return absl::OkStatus();
   std::vector<Enrolment> clients;
   clients.reserve(saved->roster.size());
-  uint64_t examples = 0;
   for (const StoredClient& c : saved->roster) {
-    clients.push_back({c.id, c.examples, c.test_examples});
-    examples += c.examples;
+    clients.push_back({c.id, c.examples, c.test_examples, c.digest});
   }
+  Attendance attendance(saved->roster);
+  for (const v1::Epoch& epoch : saved->epochs) LEEWAY_RETURN_IF_ERROR(attendance.Begin(epoch));
   std::vector<Standing> standings;
   for (const v1::ClientStanding& one : saved->standings.clients()) {
     standings.push_back({one.client(), one.refused(), one.quarantined()});
   }
   LEEWAY_ASSIGN_OR_RETURN(ModelLayout layout, LayoutOf(options_.config.model(), saved->schema));
   MutexLock lock(&mu_);
-  roster_ = Roster(std::move(clients), SteadyNow());
+  roster_ = Roster(std::move(clients), SteadyNow(), attendance.epoch().number(), attendance.Away(),
+                   options_.config.cohort().closed());
   roster_.Restore(standings);
   data_ = Data{saved->schema, std::move(layout)};
   LEEWAY_ASSIGN_OR_RETURN(
-      script_, Script::Resume(
-                   options_.config, data_->layout, roster_.population(), saved->script,
-                   [this](const std::string& sha) { return journal_->LoadModel(sha); }, examples));
+      script_,
+      Script::Resume(
+          options_.config, data_->layout, roster_.population(), saved->script,
+          [this](const std::string& sha) { return journal_->LoadModel(sha); }, roster_.examples()));
   if (const uint64_t since = script_->states_since(); since > 0) {
     LEEWAY_ASSIGN_OR_RETURN(const auto rounds, journal_->AcceptedSince(since));
     for (const auto& [round, accepted] : rounds) roster_.CountIn(round, accepted);
@@ -140,7 +136,7 @@ absl::Status Engine::RunRounds() {
   absl::Time opened;
   uint32_t attempt = 1;
   while (!script_->done()) {
-    RoundPlan plan = script_->Next();
+    LEEWAY_ASSIGN_OR_RETURN(RoundPlan plan, PlanRound());
     if (attempt == 1) opened = SteadyNow();
     LEEWAY_RETURN_IF_ERROR(OpenRound(plan, attempt));
     LEEWAY_RETURN_IF_ERROR(GatherReports());
@@ -157,39 +153,6 @@ absl::Status Engine::RunRounds() {
     memory_ = std::move(result->tally);
     attempt = 1;
   }
-  return absl::OkStatus();
-}
-
-// Waits for the clients and fixes the roster; at once when resuming.
-absl::Status Engine::GatherClients() {
-  Data data;
-  std::vector<StoredClient> stored;
-  uint64_t population = 0;
-  uint64_t examples = 0;
-  {
-    MutexLock lock(&mu_);
-    if (progress_.state() == v1::FAILED) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("this run failed earlier: ", progress_.message()));
-    }
-    if (script_) {
-      if (!script_->done()) progress_.set_state(v1::RUNNING);
-      return absl::OkStatus();
-    }
-    while (!roster_.ready() && !stopping_) changed_.Wait(&mu_);
-    if (stopping_) return absl::CancelledError("stopped while waiting for clients");
-    roster_.Freeze();
-    population = roster_.population();
-    for (const Enrolment& e : roster_.clients()) {
-      stored.push_back({e.id, e.examples, e.test_examples});
-      examples += e.examples;
-    }
-    data = *data_;
-  }
-  script_.emplace(options_.config, std::move(data.layout), population, examples, options_.initial);
-  LEEWAY_RETURN_IF_ERROR(journal_->Begin(data.schema, stored, script_->initial(), script_->Save()));
-  MutexLock lock(&mu_);
-  progress_.set_state(v1::RUNNING);
   return absl::OkStatus();
 }
 
@@ -242,11 +205,19 @@ void Engine::ShowRound(const RoundPlan& plan, const RoundSpec& spec) {
   progress_.set_sampled(static_cast<uint32_t>(spec.cohort.size()) - spec.evaluators);
 }
 
+std::string Engine::PhaseName(uint32_t phase) const {
+  if (phase >= static_cast<uint32_t>(options_.config.phases_size())) return "unknown";
+  const v1::Phase& one = options_.config.phases(static_cast<int>(phase));
+  const google::protobuf::FieldDescriptor* kind = one.GetReflection()->GetOneofFieldDescriptor(
+      one, one.GetDescriptor()->FindOneofByName("kind"));
+  return kind == nullptr ? "unknown" : kind->name();
+}
+
 void Engine::LogPhase(uint32_t phase, uint64_t round) const {
   LogLine line;
   line.what = "phase";
-  line.text = absl::StrCat(phase + 1, " of ", options_.config.phases_size(),
-                           " begins: ", PhaseName(options_.config.phases(static_cast<int>(phase))));
+  line.text =
+      absl::StrCat(phase + 1, " of ", options_.config.phases_size(), " begins: ", PhaseName(phase));
   line.round = round;
   journal_->LogOnly(std::move(line));
 }
@@ -343,6 +314,8 @@ absl::Status Engine::CommitRound(RoundPlan plan, const Round::Result& result) {
   }
   {
     MutexLock lock(&mu_);
+    commit.record.set_epoch(roster_.epoch());
+    commit.record.set_population(roster_.population());
     for (const Standing& standing : roster_.standings()) {
       v1::ClientStanding& one = *commit.standings.add_clients();
       one.set_client(standing.client);

@@ -51,6 +51,9 @@ class Engine {
     ModelPtr initial = nullptr;
     // Key of the seal of the run's records; empty: none.
     std::string chain_key = "";
+    // Epochs of another run, which this one repeats: who enters and leaves before which round.
+    // Empty: clients enter when they come.
+    std::vector<PlannedEpoch> epochs = {};
   };
   // Opens the state directory; resumes the run in it if there is one (its config
   // must then be the same).
@@ -124,6 +127,8 @@ class Engine {
   // ---- the round loop, in the order of its steps
   absl::Status GatherClients() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status RunRounds();
+  // The next round, after a new epoch if clients have come or gone and the phase allows it.
+  absl::StatusOr<RoundPlan> PlanRound() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status OpenRound(const RoundPlan& plan, uint32_t attempt) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status GatherReports() ABSL_LOCKS_EXCLUDED(mu_);
   // What the round has brought; nothing if it got too few reports and may be tried again.
@@ -132,11 +137,24 @@ class Engine {
   absl::Status Finish(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_);
 
   void ShowRound(const RoundPlan& plan, const RoundSpec& spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Waits until the run can start, with whom.
+  absl::StatusOr<EpochChange> AwaitFirstEpoch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Decides what the run's data look like; false if somebody's did not, who is refused then.
+  absl::StatusOr<bool> AgreeOnData() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Who comes and goes before this round.
+  absl::StatusOr<EpochChange> NextEpoch(uint64_t round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // How many clients of a session wait to enter, and why.
+  std::string WaitingText(SessionId session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  std::string PhaseName(uint32_t phase) const;  // "train", "fixed_point", ...: as in a config
   void LogPhase(uint32_t phase, uint64_t round) const;
   void LogEnd(const absl::Status& outcome) const;
   std::vector<Assignment> ReplaceAbsent(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  absl::Status CheckData(const v1::JoinRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of a client whose data do not look like those of the others.
+  static absl::Status OddShape(absl::string_view client, const v1::DataSchema& shape,
+                               const v1::DataSchema& common);
+  absl::Status CheckData(const v1::JoinRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckHeader(const v1::ReportHeader& header) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A report has been added to the sums, or not.
   void EndReport(const v1::ReportHeader& header, const ReportKey& key, const absl::Status& added)
@@ -163,7 +181,8 @@ class Engine {
   CondVar changed_ ABSL_GUARDED_BY(mu_);
   Roster roster_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Round> round_ ABSL_GUARDED_BY(mu_);  // open, or the last
-  std::optional<Data> data_ ABSL_GUARDED_BY(mu_);      // once somebody has joined
+  std::optional<Data> data_ ABSL_GUARDED_BY(mu_);      // once the run has started
+  bool holds_epoch_ ABSL_GUARDED_BY(mu_) = false;      // nobody enters before the next round
   v1::Progress progress_ ABSL_GUARDED_BY(mu_);
   bool phase_logged_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

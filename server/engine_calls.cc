@@ -22,7 +22,7 @@ std::vector<Enrolment> EnrolmentsIn(const v1::JoinRequest& request) {
   clients.reserve(static_cast<size_t>(request.clients_size()));
   for (const v1::HostedClient& c : request.clients()) {
     // An evaluator has no training examples, as CheckJoin makes sure.
-    clients.push_back({c.id(), c.examples(), c.test_examples()});
+    clients.push_back({c.id(), c.examples(), c.test_examples(), c.digest()});
   }
   return clients;
 }
@@ -36,21 +36,15 @@ ReportKey KeyOf(const v1::ReportHeader& header) {
 
 }  // namespace
 
-absl::Status Engine::CheckData(const v1::JoinRequest& request) {
-  LEEWAY_ASSIGN_OR_RETURN(ModelLayout layout, LayoutOf(options_.config.model(), request.schema()));
-  if (!data_) {
-    data_ = Data{request.schema(), std::move(layout)};
-    return absl::OkStatus();
-  }
-  // A model from a file says nothing of data: whether they fit is the worker's affair.
-  if (options_.config.model().has_file() ||
+absl::Status Engine::CheckData(const v1::JoinRequest& request) const {
+  LEEWAY_RETURN_IF_ERROR(LayoutOf(options_.config.model(), request.schema()).status());
+  // While clients gather nobody knows what most of them have. A model from a file says nothing
+  // of data: whether they fit is the worker's affair.
+  if (!data_ || options_.config.model().has_file() ||
       google::protobuf::util::MessageDifferencer::Equals(data_->schema, request.schema())) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("data of '", request.clients(0).id(), "' has the shape {",
-                   request.schema().ShortDebugString(), "}, the run's clients have {",
-                   data_->schema.ShortDebugString(), "}; prepare all clients' data alike"));
+  return OddShape(request.clients(0).id(), request.schema(), data_->schema);
 }
 
 absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
@@ -62,8 +56,8 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
     if (stopping_) return absl::UnavailableError("the run is over or the server is stopping");
     if (sessions_.AnswerLate(request, *sink)) return session;
     LEEWAY_RETURN_IF_ERROR(CheckData(request));
-    LEEWAY_RETURN_IF_ERROR(
-        roster_.Join(session, request.instance(), EnrolmentsIn(request), SteadyNow()));
+    LEEWAY_RETURN_IF_ERROR(roster_.Join(session, request.instance(), EnrolmentsIn(request),
+                                        SteadyNow(), request.schema().SerializeAsString()));
     v1::Order welcome;
     welcome.set_run_id(journal_->run_id());
     welcome.set_committed_round(journal_->committed());
@@ -74,6 +68,9 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
     journal_->AddPresence(
         v1::Event::JOINED, request.host(),
         absl::StrCat(request.clients_size(), " client(s), first '", request.clients(0).id(), "'"));
+    if (const std::string waits = WaitingText(session); !waits.empty()) {
+      journal_->AddPresence(v1::Event::WAITING, request.clients(0).id(), waits);
+    }
     sessions_.SendOrders({round_->WorkFor(session)});
     progress_.set_joined(roster_.joined());
     changed_.SignalAll();
@@ -89,8 +86,6 @@ void Engine::Leave(SessionId session, const std::string& process) {
     if (!sessions_.Remove(session)) return;
     roster_.Leave(session, SteadyNow());
     progress_.set_joined(roster_.joined());
-    // While clients gather, the first says what data look like; it may have been wrong.
-    if (sessions_.empty() && roster_.clients().empty()) data_.reset();
     const bool over = progress_.state() == v1::DONE || progress_.state() == v1::FAILED;
     if (!stopping_ && !over) {
       journal_->AddPresence(v1::Event::LEFT,
@@ -200,6 +195,10 @@ v1::Progress Engine::progress() const {
   MutexLock lock(&mu_);
   v1::Progress now = progress_;
   if (round_->open()) now.set_reports(round_->reports());
+  if (roster_.epoch() == 0) return now;
+  now.set_epoch(roster_.epoch());
+  now.set_population(roster_.population());
+  now.set_waiting(roster_.waiting());
   return now;
 }
 
@@ -216,13 +215,13 @@ std::vector<ClientPresence> Engine::Clients(size_t most) const {
   std::vector<ClientPresence> clients;
   const std::vector<Enrolment>& roster = roster_.clients();
   for (size_t i = 0; i < std::min(roster.size(), most); ++i) {
+    const auto index = static_cast<ClientIndex>(i);
     clients.push_back(
-        {roster[i].id, roster[i].examples, roster_.connected(static_cast<ClientIndex>(i))});
+        {roster[i].id, roster[i].examples, roster_.connected(index), roster_.present(index)});
   }
-  if (!roster.empty()) return clients;
-  for (Enrolment& one : roster_.gathered()) {
-    if (clients.size() == most) break;
-    clients.push_back({std::move(one.id), one.examples, true});
+  for (Enrolment& one : roster_.Newcomers()) {
+    if (clients.size() >= most) break;
+    clients.push_back({std::move(one.id), one.examples, true, roster.empty()});
   }
   return clients;
 }

@@ -36,6 +36,8 @@ std::string Difference(v1::RunConfig stored, v1::RunConfig given) {
     config->clear_name();
     config->clear_limits();
     config->mutable_cohort()->clear_deadline_seconds();
+    config->mutable_cohort()->clear_absent_after_seconds();
+    config->mutable_cohort()->clear_closed();
   }
   google::protobuf::util::MessageDifferencer differencer;
   std::string report;  // "modified: cohort.size: 3 -> 5", a line each
@@ -71,10 +73,11 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(Options options, Observer
   LEEWAY_ASSIGN_OR_RETURN(const v1::RunConfig config, journal->store_->Config());
   if (const std::string difference = Difference(config, journal->options_.config);
       !difference.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(directory, " holds a run with another configuration: ", difference,
-                     ". Give that configuration to resume it, or another --state directory to "
-                     "start anew (name, cohort.deadline_seconds and limits may be changed)"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        directory, " holds a run with another configuration: ", difference,
+        ". Give that configuration to resume it, or another --state directory to "
+        "start anew (name, limits and, of cohort, deadline_seconds, absent_after_seconds and "
+        "closed may be changed)"));
   }
   if (config.SerializeAsString() != journal->options_.config.SerializeAsString()) {
     LEEWAY_RETURN_IF_ERROR(journal->store_->ChangeConfig(journal->options_.config));
@@ -88,6 +91,7 @@ absl::StatusOr<std::optional<Journal::SavedRun>> Journal::Load() {
   SavedRun saved;
   LEEWAY_ASSIGN_OR_RETURN(saved.schema, store_->Schema());
   LEEWAY_ASSIGN_OR_RETURN(saved.roster, store_->Roster());
+  LEEWAY_ASSIGN_OR_RETURN(saved.epochs, store_->Epochs());
   LEEWAY_ASSIGN_OR_RETURN(saved.standings, store_->Standings());
   LEEWAY_ASSIGN_OR_RETURN(saved.script, store_->Script());
   LEEWAY_ASSIGN_OR_RETURN(saved.state, store_->State());
@@ -133,6 +137,14 @@ absl::Status Journal::Begin(const v1::DataSchema& schema, const std::vector<Stor
   disk_ = store_->Begin(run_id_, options_.config, schema, roster, models, std::move(script));
   LEEWAY_RETURN_IF_ERROR(disk_);
   return ShowObservers(0, 0);
+}
+
+absl::Status Journal::AddEpoch(const v1::Epoch& epoch, const std::vector<StoredClient>& entered) {
+  LEEWAY_RETURN_IF_ERROR(disk_);
+  LEEWAY_RETURN_IF_ERROR(WriteRound());
+  HandOverEvents();
+  disk_ = store_->AddEpoch(epoch, entered);
+  return disk_;
 }
 
 absl::Status Journal::Commit(RoundCommit round) {

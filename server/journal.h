@@ -42,6 +42,7 @@ class Journal {
   struct SavedRun {
     v1::DataSchema schema;
     std::vector<StoredClient> roster;
+    std::vector<v1::Epoch> epochs;
     v1::Standings standings;
     v1::ScriptState script;
     v1::RunState state = v1::RUN_STATE_UNSPECIFIED;
@@ -49,9 +50,9 @@ class Journal {
   };
 
   // Opens the directory, or makes it. FailedPrecondition, with the field and both values, if it
-  // holds a run with another configuration; name, cohort.deadline_seconds and limits may
-  // differ, and are then those of the run from now on. The observers, and what the options point
-  // to, outlive the journal.
+  // holds a run with another configuration; name, limits and, of cohort,
+  // deadline_seconds, absent_after_seconds and closed may differ, and are then those of the run
+  // from now on. The observers, and what the options point to, outlive the journal.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(Options options, Observers* observers);
 
   const std::string& run_id() const { return run_id_; }
@@ -70,6 +71,8 @@ class Journal {
   absl::StatusOr<std::map<uint64_t, std::vector<uint32_t>>> AcceptedSince(uint64_t round) const;
   absl::Status Begin(const v1::DataSchema& schema, const std::vector<StoredClient>& roster,
                      const ModelPtr& initial, v1::ScriptState script);
+  // Who is present has changed: durable, as a round is, when this returns.
+  absl::Status AddEpoch(const v1::Epoch& epoch, const std::vector<StoredClient>& entered);
   // The round counts from now on. It is written before this returns or, with durability
   // RELAXED, by the next CatchUp.
   absl::Status Commit(RoundCommit round);

@@ -32,6 +32,8 @@
 #include "dashboard/http.h"
 #include "dashboard/metrics.h"
 #include "records/config.h"
+#include "records/epochs.h"
+#include "records/show.h"
 #include "server/engine.h"
 #include "server/gate.h"
 #include "server/listener.h"
@@ -53,6 +55,7 @@ struct Flags {
   bool insecure_anywhere = false;
   bool exit_with_stdin = false;
   std::string log_format = "text";
+  std::string epochs_from;
 };
 
 void Declare(CLI::App& app, Flags& flags) {
@@ -86,6 +89,9 @@ void Declare(CLI::App& app, Flags& flags) {
                  "One line for each thing that happens: text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
+  app.add_option("--epochs-from", flags.epochs_from,
+                 "Repeat who took part when in the run recorded in this directory: a client enters "
+                 "and leaves before the same round as there");
   app.footer(
       "Examples:\n"
       "  leeway-server --config experiments/paper_synthetic.textproto --state out --clients 2\n"
@@ -180,12 +186,34 @@ absl::StatusOr<std::unique_ptr<Dashboard>> StartDashboard(const Flags& flags,
   return Dashboard::Start(std::move(options));
 }
 
+// The epochs of another run; this one then starts with as many clients.
+absl::StatusOr<std::vector<PlannedEpoch>> LoadEpochs(const std::string& directory,
+                                                     v1::RunConfig& config) {
+  std::vector<PlannedEpoch> planned;
+  if (directory.empty()) return planned;
+  LEEWAY_ASSIGN_OR_RETURN(const RunSummary run, LoadRun(directory));
+  if (run.epochs.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--epochs-from ", directory, ": the run has no epochs: it has not begun or is too old"));
+  }
+  config.mutable_cohort()->set_clients(run.epochs[0].population());
+  for (EpochNames& names : NamesOf(run.epochs, run.roster)) {
+    PlannedEpoch& epoch = planned.emplace_back();
+    epoch.first_round = names.first_round;
+    epoch.entered = std::move(names.entered);
+    epoch.entered.insert(epoch.entered.end(), names.returned.begin(), names.returned.end());
+    epoch.left = std::move(names.left);
+  }
+  return planned;
+}
+
 absl::Status Serve(const Flags& flags, Log& log) {
   LEEWAY_ASSIGN_OR_RETURN(const auto credentials,
                           ServerCredentials(flags.tls, flags.listen, flags.insecure_anywhere));
   LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<Gate> gate, MakeGate(flags));
   LEEWAY_ASSIGN_OR_RETURN(v1::RunConfig config, LoadConfig(flags.config));
   if (flags.clients > 0) config.mutable_cohort()->set_clients(flags.clients);
+  LEEWAY_ASSIGN_OR_RETURN(std::vector<PlannedEpoch> epochs, LoadEpochs(flags.epochs_from, config));
   LEEWAY_RETURN_IF_ERROR(Annotate(CheckClients(config, config.cohort().clients()), flags.config));
   LEEWAY_ASSIGN_OR_RETURN(ModelPtr initial, LoadInitialModel(flags.config, config));
   std::string chain_key;
@@ -193,9 +221,9 @@ absl::Status Serve(const Flags& flags, Log& log) {
     LEEWAY_ASSIGN_OR_RETURN(chain_key, ReadSecretFile(flags.chain_key));
   }
   const std::unique_ptr<Metrics> metrics = flags.dashboard.empty() ? nullptr : Metrics::Make();
-  LEEWAY_ASSIGN_OR_RETURN(
-      std::unique_ptr<Engine> engine,
-      Engine::Open({config, flags.state, &log, metrics.get(), std::move(initial), chain_key}));
+  LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                          Engine::Open({config, flags.state, &log, metrics.get(),
+                                        std::move(initial), chain_key, std::move(epochs)}));
   LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<Listener> listener,
                           OpenListener(flags.listen, *engine));
   gate->Tell(listener.get());

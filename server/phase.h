@@ -36,6 +36,9 @@ struct RoundPlan {
   // The cohort is the one that was drawn so many rounds ago.
   uint64_t cohort_of_rounds_ago = 0;
   bool without_loss = false;  // the loss at the start is not worth its cost
+  // Clients may come and go before this round: nothing that the phase holds is about those who
+  // are present now.
+  bool may_begin_epoch = false;
   // Further files in its shape that the task needs, by name. What they are made of is in the
   // script's state.
   std::map<std::string, ModelPtr> others;
@@ -48,8 +51,8 @@ struct RoundPlan {
 struct RunContext {
   v1::RunConfig config;
   ModelLayout layout;
-  uint64_t clients = 0;   // size of the roster
-  uint64_t examples = 0;  // training examples of all its clients together
+  uint64_t clients = 0;   // present in this epoch
+  uint64_t examples = 0;  // their training examples together
   ModelPtr initial;
   ModelPtr current;
   ModelPtr optimum;            // null before its phase

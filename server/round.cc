@@ -128,7 +128,7 @@ bool Round::IsIdle(uint64_t round, uint32_t attempt, const std::string& client) 
   if (few.size() > kMostLookedAt) return false;
   return absl::c_none_of(few, [&](ClientIndex i) {
     const auto member = members_.find(i);
-    return roster_->host(i).session == session && member != members_.end() &&
+    return member != members_.end() && roster_->host(i).session == session &&
            (member->second.state == MemberState::kWaiting ||
             member->second.state == MemberState::kAdding);
   });

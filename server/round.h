@@ -87,7 +87,7 @@ class Round {
 
   // Before the first round: round 0, closed.
   Round() = default;
-  // The roster must outlive the round, frozen.
+  // The roster must outlive the round; no epoch may begin while it is open.
   Round(RoundSpec spec, const Roster* roster, std::unique_ptr<Aggregator> aggregator);
 
   // ---- who has work

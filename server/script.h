@@ -21,8 +21,8 @@ namespace leeway {
 
 class Script {
  public:
-  // At the start of the run. `clients` is the size of the roster, `examples` what
-  // its clients hold together (0: one each), `initial` the model to start from (null: one
+  // At the start of the run. `clients` is how many are present, `examples` what
+  // they hold together (0: one each), `initial` the model to start from (null: one
   // drawn by the seed).
   Script(v1::RunConfig config, ModelLayout layout, uint64_t clients, uint64_t examples = 0,
          ModelPtr initial = nullptr);
@@ -31,6 +31,12 @@ class Script {
       v1::RunConfig config, ModelLayout layout, uint64_t clients, const v1::ScriptState& state,
       const std::function<absl::StatusOr<std::string>(const std::string&)>& load,
       uint64_t examples = 0);
+
+  // An epoch has begun: from now on the measures are about these clients.
+  void SetPopulation(uint64_t clients, uint64_t examples) {
+    run_.clients = clients;
+    run_.examples = examples;
+  }
 
   bool done() const { return phase_ == nullptr; }
   // The next round: a pure function of the state. Not when done().

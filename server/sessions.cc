@@ -40,9 +40,16 @@ bool Sessions::Remove(SessionId session) {
   return true;
 }
 
-bool Sessions::empty() const {
-  MutexLock lock(&mu_);
-  return sinks_.empty();
+void Sessions::Refuse(SessionId session, const absl::Status& why) {
+  std::shared_ptr<OrderSink> sink;
+  {
+    MutexLock lock(&mu_);
+    const auto found = sinks_.find(session);
+    if (found == sinks_.end()) return;
+    sink = std::move(found->second);
+    sinks_.erase(found);
+  }
+  sink->Close(why);
 }
 
 void Sessions::SetRound(const v1::Order& order, std::vector<ModelPtr> models) {

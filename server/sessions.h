@@ -55,9 +55,10 @@ class Sessions {
   SessionId NewId();
   // A process has joined under this id: it is sent this order first.
   void Add(SessionId session, std::shared_ptr<OrderSink> sink, const v1::Order& welcome);
+  // It cannot stay: its stream ends with this status.
+  void Refuse(SessionId session, const absl::Status& why);
   // It is gone. False if it was.
   bool Remove(SessionId session);
-  bool empty() const;
 
   // What is sent in the round that opens now: its order, and the models that it refers to.
   void SetRound(const v1::Order& order, std::vector<ModelPtr> models);

@@ -183,6 +183,8 @@ class TrainPhase : public PhaseScript {
     for (const std::string& name : config_.metrics()) Ask(absl::StrCat(kMetric, name), plan.task);
     plan.sample = run.config.cohort().size();
     plan.base = run.current;
+    // A control variate is the mean over these clients, and a schedule compares their losses.
+    plan.may_begin_epoch = !keeps_state() && !schedule_;
     // The drift that is asked for is that of the algorithm's own path.
     if (algorithm_) algorithm_->Complete(run, plan);
     return plan;

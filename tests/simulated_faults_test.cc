@@ -1,13 +1,15 @@
 // Whole fault histories in one process, from a seed: the server's own roster, draw, round
 // and aggregator; clients, a server process with a disk, and a network that drops,
-// duplicates, delays and reorders, with crashes, restarts and clock jumps. After
-// every step:
+// duplicates, delays and reorders, with crashes, restarts and clock jumps; in half of the
+// histories clients also come late, leave for long and return. After every step:
 //   - a committed model is exactly the sum of the accepted reports to its base, each
 //     counted once;
 //   - what was committed is still there after a crash, and the round never goes back;
 //   - every round ends once faults do;
+//   - who is present changes only between rounds, is on the disk before anybody is drawn, and
+//     moves nobody's index; who is not present is not drawn;
 //   - where all sampled clients must report, the bits are those of a run without
-//     faults.
+//     faults and with the same epochs.
 // LEEWAY_HISTORIES=n checks n histories (default 3000); LEEWAY_HISTORY=k only the k-th.
 #include <gtest/gtest.h>
 
@@ -35,6 +37,7 @@ namespace leeway {
 namespace {
 
 constexpr uint32_t kClients = 6;
+constexpr uint32_t kLate = 3;  // further clients, where they come late
 constexpr uint64_t kRounds = 6;
 constexpr double kMaxUpdate = 256;
 using Point = std::array<double, 2>;
@@ -46,6 +49,8 @@ struct Rules {
   uint32_t minimum = 0;  // 0: all sampled
   absl::Duration deadline = absl::InfiniteDuration();
   absl::Duration replace_after = absl::InfiniteDuration();
+  bool open = false;  // clients come late, leave and return
+  absl::Duration absent_after() const { return open ? absl::Seconds(2) : absl::InfiniteDuration(); }
   v1::RunConfig Config() const {
     v1::RunConfig config;
     config.set_seed(7);
@@ -73,7 +78,10 @@ struct Report {
   Point displacement{};
 };
 
-std::string NameOf(uint32_t client) { return "client_" + std::to_string(client); }
+// Those that come late would be first if indices followed names.
+std::string NameOf(uint32_t client) {
+  return (client < kClients ? "client_" : "a_late_") + std::to_string(client);
+}
 
 Point LocalUpdate(const Point& w, uint64_t round, uint32_t client) {
   const double c = 1.0 + client;
@@ -108,19 +116,31 @@ Point Step(const Point& base, const Tally& tally) {
 struct Disk {
   uint64_t round = 0;
   Point model{1.0, -1.0};
+  std::vector<uint32_t> roster;      // the client with each index
+  std::vector<PlannedEpoch> epochs;  // as a later run repeats them
+  std::set<ClientIndex> present;     // in the last of them
 };
 
 class History {
  public:
-  History(uint64_t seed, Rules rules, bool faults)
+  // With a plan, it repeats these epochs.
+  History(uint64_t seed, Rules rules, bool faults, std::vector<PlannedEpoch> plan = {})
       : rng_(seed, 1, 0, Purpose::kBatchOrder),
         rules_(rules),
         config_(rules.Config()),
-        faults_(faults) {
-    for (uint32_t c = 0; c < kClients; ++c) enrolled_.push_back({NameOf(c), 10, 0});
-    // Some processes host two clients.
+        faults_(faults),
+        plan_(std::move(plan)) {
+    const uint32_t clients = kClients + (rules_.open ? kLate : 0);
+    for (uint32_t c = 0; c < clients; ++c) enrolled_.push_back({NameOf(c), 10, 0});
+    disk_.epochs.push_back({1, {}, {}});
     for (uint32_t c = 0; c < kClients; ++c) {
-      if (c > 0 && rng_.Below(3) == 0) {
+      disk_.roster.push_back(c);
+      disk_.present.insert(c);
+      disk_.epochs[0].entered.push_back(NameOf(c));
+    }
+    // Some processes host two clients.
+    for (uint32_t c = 0; c < clients; ++c) {
+      if (c > 0 && c != kClients && rng_.Below(3) == 0) {
         processes_.back().clients.push_back(c);
       } else {
         processes_.push_back({});
@@ -129,7 +149,10 @@ class History {
     }
     if (faults_) quiet_after_ = now_ + absl::Seconds(30);
     StartServer();
-    for (size_t p = 0; p < processes_.size(); ++p) After(Pause(), [this, p] { Connect(p); });
+    for (size_t p = 0; p < processes_.size(); ++p) {
+      const bool late = plan_.empty() && processes_[p].clients[0] >= kClients;
+      After(Pause() * (late ? 12 : 1), [this, p] { Connect(p); });
+    }
     if (faults_) After(Pause(), [this] { Strike(); });
   }
 
@@ -150,6 +173,7 @@ class History {
   }
 
   const Point& model() const { return disk_.model; }
+  const std::vector<PlannedEpoch>& epochs() const { return disk_.epochs; }
   std::string failure;
 
  private:
@@ -188,7 +212,7 @@ class History {
   // ---- faults
   void Strike() {
     if (now_ > quiet_after_) return;
-    switch (rng_.Below(6)) {
+    switch (rng_.Below(rules_.open ? 7 : 6)) {
       case 0:
         if (alive_) CrashServer();
         break;
@@ -209,6 +233,12 @@ class History {
       case 3:  // the clock jumps ahead
         now_ += absl::Seconds(static_cast<int64_t>(rng_.Below(5)));
         break;
+      case 6: {  // a process is away for so long that its clients leave, and returns
+        const size_t p = rng_.Below(processes_.size());
+        Disconnect(p);
+        After(rules_.absent_after() + Pause() * 4, [this, p] { Connect(p); });
+        break;
+      }
       default:
         break;
     }
@@ -231,7 +261,14 @@ class History {
   // ---- the server: the steps of Engine::RunRounds
   void StartServer() {
     alive_ = true;
-    roster_.emplace(enrolled_, now_);
+    std::vector<Enrolment> roster;
+    std::vector<ClientIndex> away;
+    for (const uint32_t client : disk_.roster) {
+      const auto index = static_cast<ClientIndex>(roster.size());
+      if (!disk_.present.contains(index)) away.push_back(index);
+      roster.push_back(enrolled_[client]);
+    }
+    roster_.emplace(roster, now_, static_cast<uint32_t>(disk_.epochs.size()), away);
     round_.emplace();
     committed_ = disk_.round;
     attempt_ = 0;
@@ -257,7 +294,63 @@ class History {
     Commit(result);
   }
 
+  // Engine::PlanRound: clients come and go. False if nothing more can be done now.
+  bool BeginEpochs() {
+    while (true) {
+      EpochChange change;
+      const size_t begun = disk_.epochs.size();
+      if (plan_.empty()) {
+        change = roster_->NextEpoch(now_, rules_.absent_after(), rules_.minimum);
+      } else if (begun < plan_.size() && plan_[begun].first_round == committed_ + 1) {
+        absl::StatusOr<EpochChange> planned = roster_->FollowPlan(plan_[begun]);
+        if (!planned.ok()) return false;  // somebody has not joined yet
+        change = *std::move(planned);
+      }
+      if (change.empty()) return true;
+      roster_->BeginEpoch(change);
+      if (Bad(10)) {  // the crash comes before the epoch is durable
+        CrashServer();
+        return false;
+      }
+      StoreEpoch(change);
+      for (size_t i = 0; i < disk_.roster.size(); ++i) {
+        if (roster_->clients()[i].id != NameOf(disk_.roster[i])) return Broken("an index moved");
+      }
+      if (plan_.empty() && roster_->waiting() > 0) return Broken("a client that came was left out");
+      if (Bad(10)) {  // or after it, before anybody was asked
+        CrashServer();
+        return false;
+      }
+    }
+  }
+
+  void StoreEpoch(const EpochChange& change) {
+    PlannedEpoch epoch = {committed_ + 1, {}, {}};
+    for (const Enrolment& client : change.entered) {
+      disk_.present.insert(static_cast<ClientIndex>(disk_.roster.size()));
+      for (uint32_t c = 0; c < enrolled_.size(); ++c) {
+        if (NameOf(c) == client.id) disk_.roster.push_back(c);
+      }
+      epoch.entered.push_back(client.id);
+    }
+    for (const ClientIndex index : change.returned) {
+      disk_.present.insert(index);
+      epoch.entered.push_back(NameOf(disk_.roster[index]));
+    }
+    for (const ClientIndex index : change.left) {
+      disk_.present.erase(index);
+      epoch.left.push_back(NameOf(disk_.roster[index]));
+    }
+    disk_.epochs.push_back(std::move(epoch));
+  }
+
+  bool ArePresent(const std::vector<ClientIndex>& clients) const {
+    return std::all_of(clients.begin(), clients.end(),
+                       [this](ClientIndex c) { return disk_.present.contains(c); });
+  }
+
   void OpenRound() {
+    if (!BeginEpochs()) return;
     RoundPlan plan;
     plan.record.set_round(committed_ + 1);
     plan.record.set_kind(v1::TRAIN_ROUND);
@@ -267,6 +360,10 @@ class History {
     const absl::StatusOr<RoundSpec> spec = DrawRound(config_, *roster_, plan, ++attempt_, now_);
     if (!spec.ok()) {
       Broken(std::string(spec.status().message()));
+      return;
+    }
+    if (!ArePresent(spec->cohort) || !ArePresent(spec->reserves)) {
+      Broken("a client was drawn that is not present");
       return;
     }
     PlainAggregator::Spec sums;
@@ -326,8 +423,12 @@ class History {
     const Tally& tally = result.tally;
     // Independently: each accepted client's own update to the base, once.
     Tally expected(tally.shape());
+    if (roster_->epoch() != disk_.epochs.size() || !ArePresent(accepted)) {
+      Broken("who is present changed while a round was open");
+      return;
+    }
     for (const ClientIndex c : accepted) {
-      const Point update = LocalUpdate(disk_.model, committed_ + 1, c);
+      const Point update = LocalUpdate(disk_.model, committed_ + 1, disk_.roster[c]);
       ASSERT_TRUE(expected.Add<double>(0, 1, {}, {update.data(), 2}).ok());
     }
     if (tally.clients() != accepted.size() || result.reports != accepted.size()) {
@@ -338,7 +439,9 @@ class History {
       Broken("the sum is not that of the accepted reports to this round's model");
       return;
     }
-    const uint32_t minimum = rules_.minimum == 0 ? rules_.size : rules_.minimum;
+    const auto population = static_cast<uint32_t>(disk_.present.size());
+    const uint32_t wanted = rules_.size == 0 ? population : std::min(rules_.size, population);
+    const uint32_t minimum = rules_.minimum == 0 ? wanted : std::min(rules_.minimum, wanted);
     if (accepted.size() < minimum) {
       Broken("a round was committed with too few reports");
       return;
@@ -347,12 +450,12 @@ class History {
       Broken("a client is accepted twice");
       return;
     }
-    const Disk before = disk_;
     if (Bad(10)) {  // the crash comes before the one durable step: nothing has changed
       CrashServer();
       return;
     }
-    disk_ = {committed_ + 1, Step(before.model, tally)};
+    disk_.model = Step(disk_.model, tally);
+    disk_.round = committed_ + 1;
     if (Bad(10)) {  // or just after it, before anybody was told
       CrashServer();
       return;
@@ -413,6 +516,7 @@ class History {
   const Rules rules_;
   const v1::RunConfig config_;
   const bool faults_;
+  const std::vector<PlannedEpoch> plan_;
   std::vector<Enrolment> enrolled_;
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
   absl::Time quiet_after_ = absl::InfinitePast();
@@ -435,9 +539,10 @@ class History {
 
 Rules RulesOf(uint64_t history) {
   Rules rules;
+  rules.open = history % 8 >= 4;
   switch (history % 4) {
     case 0:
-      rules.size = kClients;
+      rules.size = rules.open ? 0 : kClients;
       break;
     case 1:
       rules.size = 4;
@@ -472,12 +577,23 @@ TEST(SimulatedFaults, NoHistoryBreaksAnInvariant) {
   }
   const uint64_t first = FromEnvironment("LEEWAY_HISTORY", 0);
   const uint64_t last = first > 0 ? first + 1 : FromEnvironment("LEEWAY_HISTORIES", 3000);
+  size_t epochs = 0;  // after the first of a history
   for (uint64_t seed = first; seed < last; ++seed) {
     History history(seed, RulesOf(seed), true);
     ASSERT_TRUE(history.Run()) << "history " << seed << ": " << history.failure;
-    if (RulesOf(seed).SameBits()) {
+    if (!RulesOf(seed).SameBits()) continue;
+    if (RulesOf(seed).open) {
+      History again(seed, RulesOf(seed), false, history.epochs());
+      ASSERT_TRUE(again.Run()) << "history " << seed << ", repeated: " << again.failure;
+      ASSERT_EQ(history.model(), again.model()) << "history " << seed << ": other bits";
+      epochs += history.epochs().size() - 1;
+    } else {
       ASSERT_EQ(history.model(), calm[seed % 4]) << "history " << seed << ": other bits";
     }
+  }
+  // Clients do come and go, or nothing of this was tested.
+  if (first == 0) {
+    EXPECT_GT(epochs, last / 8);
   }
 }
 

@@ -242,7 +242,8 @@ function showClients() {
   const known = run.clients.filter(Boolean);
   const refused = known.filter((c) => c.refusals > 0 || c.state === 'quarantined');
   say('clients-text', known.length === 0 ? 'No client has joined yet.' : `${latest.clients_total} clients` +
-      (over ? '' : `, ${latest.progress.joined} connected`) + (refused.length ? `, ${refused.length} refused at least once` : '') +
+      (over ? '' : `, ${latest.progress.joined} connected`) +
+      (!over && latest.progress.waiting ? `, ${latest.progress.waiting} wait to take part` : '') + (refused.length ? `, ${refused.length} refused at least once` : '') +
       (known.length < latest.clients_total ? `; the first ${known.length} are listed` : '') + '.');
   // Those with trouble first.
   const order = [...known].sort((a, b) => (b.refusals - a.refusals) ||

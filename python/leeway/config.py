@@ -160,6 +160,8 @@ class Cohort(Message):
         "attempts": "uint32",
         "spare": "uint32",
         "replace_after_seconds": "double",
+        "absent_after_seconds": "double",
+        "closed": "bool",
     }
 
     clients: Optional[int] = None
@@ -169,6 +171,8 @@ class Cohort(Message):
     attempts: Optional[int] = None
     spare: Optional[int] = None
     replace_after_seconds: Optional[float] = None
+    absent_after_seconds: Optional[float] = None
+    closed: Optional[bool] = None
 
 
 @dataclass

@@ -102,6 +102,7 @@ model { softmax_regression { classes: 2 } }
 phases { evaluate {} }
 phases { probe { point: INITIAL step_size: 0.01 steps: [1, 5] } }
 phases { train { rounds: 10000000 local { step_size: 0.01 steps: 5 } } }
+cohort { closed: true }
 """)
         _, address = self.start_server(config, 4, "run", "--dashboard", "0")
         address, url = address.split("\n")

@@ -90,6 +90,7 @@ class VerifyTest(LeewayCase):
             (self.sql("UPDATE run SET value = replace(value, 'size: 3', 'size: 4') WHERE key = 'config'"),
              ["'run.config'"]),
             (self.sql("UPDATE clients SET examples = examples + 1 WHERE position = 2"), ["'clients'"]),
+            (self.sql("UPDATE epochs SET first_round = 2"), ["'epochs'"]),
             (self.sql("UPDATE run SET value = 'RUNNING' WHERE key = 'state'"), ["'run.state'"]),
             (self.sql("DELETE FROM events"), ["'events'"]),
             (lambda d: os.remove(os.path.join(d, "head")), ["head is missing"]),
@@ -117,7 +118,7 @@ class VerifyTest(LeewayCase):
         choose = random.Random(7)
         with sqlite3.connect(self.path("run", "run.db")) as db:
             cells = []
-            for table in ("run", "clients", "rounds", "measures", "events", "models", "names"):
+            for table in ("run", "clients", "epochs", "rounds", "measures", "events", "models", "names"):
                 columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
                 keys = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[5]]
                 for row in db.execute(f"SELECT * FROM {table}"):

@@ -156,6 +156,34 @@ TEST_F(StoreTest, EverythingComesBackAfterReopening) {
   EXPECT_EQ(store->LoadModel(Sha256Hex("m2")).value(), "m2");
 }
 
+TEST_F(StoreTest, EpochsComeBackWithTheirClients) {
+  std::unique_ptr<Store> store = Begun();
+  v1::Epoch epoch;
+  epoch.set_number(2);
+  epoch.set_first_round(5);
+  epoch.set_roster(4);
+  epoch.set_population(3);
+  epoch.add_left(1);
+  ASSERT_TRUE(store->AddEpoch(epoch, {{"d", 40, 4, uint64_t{1} << 63}}).ok());
+  EXPECT_FALSE(store->AddEpoch(epoch, {}).ok());  // not twice
+  store.reset();
+  store = Open();
+  ASSERT_EQ(store->Roster()->size(), 4u);
+  EXPECT_EQ(store->Roster()->at(3).id, "d");
+  EXPECT_EQ(store->Roster()->at(3).digest, uint64_t{1} << 63);
+  const auto epochs = store->Epochs();
+  ASSERT_TRUE(epochs.ok()) << epochs.status();
+  ASSERT_EQ(epochs->size(), 2u);
+  EXPECT_EQ(epochs->at(0).population(), 3u);
+  EXPECT_EQ(epochs->at(0).roster(), 3u);
+  EXPECT_EQ(epochs->at(1).SerializeAsString(), epoch.SerializeAsString());
+  EXPECT_TRUE(store->CheckWhole().ok());
+  store.reset();
+  Sql("UPDATE epochs SET population = 4 WHERE number = 2");
+  EXPECT_THAT(std::string(Store::OpenReadOnly(directory_).value()->CheckWhole().message()),
+              HasSubstr("'epochs' is not as the server wrote it"));
+}
+
 TEST_F(StoreTest, ANewStoreHasNotBegun) {
   std::unique_ptr<Store> store = Open();
   EXPECT_FALSE(store->begun());

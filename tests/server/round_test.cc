@@ -55,7 +55,7 @@ class RoundTest : public ::testing::Test {
   RoundTest() : roster_(4) {
     EXPECT_TRUE(roster_.Join(1, 11, Clients({"d", "b"}), kStart).ok());
     EXPECT_TRUE(roster_.Join(2, 22, Clients({"a", "c"}), kStart).ok());
-    roster_.Freeze();
+    roster_.BeginEpoch(roster_.NextEpoch(kStart, absl::InfiniteDuration(), 0));
   }
   std::vector<Assignment> Open(RoundSpec spec) {
     auto aggregator = std::make_unique<CountingAggregator>();
@@ -113,7 +113,7 @@ TEST_F(RoundTest, ClientsHearWhichRoundsStateCounts) {
 TEST(RoundEvaluatorTest, IsWaitedForButNotNeeded) {
   Roster roster(2);
   ASSERT_TRUE(roster.Join(1, 11, {{"e", 0, 50}, {"a", 7, 0}, {"b", 7, 0}}, kStart).ok());
-  roster.Freeze();
+  roster.BeginEpoch(roster.NextEpoch(kStart, absl::InfiniteDuration(), 0));
   RoundSpec spec = Spec(1, {0, 1, 2}, 2);
   spec.evaluators = 1;
   const auto after = [&](std::vector<std::string> reporters) {

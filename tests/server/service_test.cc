@@ -324,20 +324,41 @@ TEST_F(ServiceTest, AValueThatCannotCountCostsItsClientThePlace) {
   EXPECT_EQ(a->order.attempt(), 2u);
 }
 
-TEST_F(ServiceTest, AClientThatLeftDoesNotDecideWhatDataLooksLike) {
+TEST_F(ServiceTest, TheFirstClientDoesNotDecideWhatDataLooksLike) {
   v1::JoinRequest other = Hosting("z", 9);
   other.mutable_schema()->set_feature_shape(0, 7);
   auto stranger = Join(other);
   ASSERT_TRUE(stranger->orders->Read(&stranger->order));  // its welcome
-  auto refused = Join(Hosting("a", 1));
-  EXPECT_FALSE(refused->Next());
-  EXPECT_EQ(refused->orders->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  stranger->context.TryCancel();
-  while (!engine_->Clients(1).empty()) std::this_thread::yield();
+  // Enough clients, of two shapes: of as many, that of the first name stays.
   auto a = Join(Hosting("a", 1));
+  EXPECT_FALSE(stranger->Next());
+  const grpc::Status refused = stranger->orders->Finish();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(),
+              HasSubstr("data of 'z' has the shape {feature_shape: 7}, most of the run's clients "
+                        "have {feature_shape: 2}"));
   auto b = Join(Hosting("b", 2));
   EXPECT_TRUE(a->Next());
   EXPECT_EQ(a->order.round(), 1u);
+}
+
+TEST_F(ServiceTest, ANewcomerEntersWithTheNextRoundNotInTheOpenOne) {
+  auto a = Join(Hosting("a", 1));
+  auto b = Join(Hosting("b", 2));
+  ASSERT_TRUE(a->Next());
+  ASSERT_TRUE(b->Next());
+  auto c = Join(Hosting("c", 3));
+  ASSERT_TRUE(c->orders->Read(&c->order));  // its welcome: no work
+  EXPECT_EQ(c->order.round(), 0u);
+  EXPECT_EQ(engine_->progress().waiting(), 1u);
+  EXPECT_EQ(Submit(Answer(a->order, "c")).code(), absl::StatusCode::kPermissionDenied);
+  ASSERT_TRUE(Submit(Answer(a->order, "a")).ok());
+  ASSERT_TRUE(Submit(Answer(b->order, "b")).ok());
+  ASSERT_TRUE(c->Next());
+  EXPECT_EQ(c->order.round(), 2u);
+  EXPECT_EQ(engine_->progress().epoch(), 2u);
+  EXPECT_EQ(engine_->progress().population(), 3u);
+  EXPECT_EQ(engine_->progress().waiting(), 0u);
 }
 
 TEST_F(ServiceTest, WhatClientsWriteIsOneShortLineOfTheLog) {
