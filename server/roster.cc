@@ -136,7 +136,7 @@ absl::Status Roster::Join(SessionId session, uint64_t instance, std::vector<Enro
     if (index == kNoIndex || !present_[index]) ++waiting_;
   }
 #ifdef LEEWAY_MUTANT_ENTER_MID_ROUND  // a deliberate bug that tests must find
-  if (epoch_ > 0) BeginEpoch(NextEpoch(now, absl::InfiniteDuration(), 0));
+  if (epoch_ > 0 && waiting_ > 0) BeginEpoch(NextEpoch(now, absl::InfiniteDuration(), 0));
 #endif
   return absl::OkStatus();
 }

@@ -78,6 +78,23 @@ TEST_F(DatasetTest, ImagesWithLabelsAndATestPart) {
   EXPECT_EQ(data->Hosted().test_examples(), 1u);
 }
 
+TEST_F(DatasetTest, ADigestIsOfTheDataAlone) {
+  const auto digest = [this] { return Dataset::Load(Directory())->Hosted().digest(); };
+  WriteGood();
+  const uint64_t before = digest();
+  EXPECT_NE(before, 0u);
+  WriteGood();
+  EXPECT_EQ(digest(), before);
+  Write<double>("train_y.npy", {3}, {1, 2, 3.5});  // of the same size
+  const uint64_t other_target = digest();
+  EXPECT_NE(other_target, before);
+  Write<double>("train_y.npy", {3}, {1, 2, 3});
+  Write<double>("test_x.npy", {1, 2}, {1, 2});
+  Write<double>("test_y.npy", {1}, {1});
+  EXPECT_NE(digest(), before);
+  EXPECT_NE(digest(), other_target);
+}
+
 TEST_F(DatasetTest, OneNumberPerExampleIsAFeatureOfNoShape) {
   Write<double>("train_x.npy", {3}, {1, 2, 3});
   Write<double>("train_y.npy", {3}, {1, 2, 3});

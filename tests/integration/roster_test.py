@@ -95,11 +95,7 @@ class RosterTest(LeewayCase):
         self.assertIn("epoch 2 from round 51 on, 4 clients: 'client_003' enters", text)
         self.run_program("leeway", "verify", self.path("run"))
 
-        four = self.path("four")  # those who took part
-        os.makedirs(four)
-        for i in range(4):
-            shutil.copytree(os.path.join(self.data, f"client_{i:03}"),
-                            os.path.join(four, f"client_{i:03}"))
+        four = self.first(4)  # those who took part
         self.federate(config, four, "again", epochs_from=self.path("run"))
         self.run_program("leeway", "verify", self.path("again"))
         self.assertEqual(self.show("again")["epochs"], run["epochs"])
@@ -107,6 +103,30 @@ class RosterTest(LeewayCase):
         # And who took part does matter.
         self.federate(config, four, "other")
         self.assertNotEqual(self.final("other"), self.final("run"))
+
+    def test_a_server_that_dies_as_an_epoch_begins(self):
+        config = self.configure(TRAIN, rounds=8)
+        for i, name in enumerate(("epoch.before_transaction", "epoch.before_commit",
+                                  "epoch.after_commit")):
+            with self.subTest(failpoint=name):
+                state = f"run{i}"
+                server, address = self.start_server(config, 2, state, failpoint=name)
+                slow = self.client(address, 0, "client.before_work:3:stop")
+                self.client(address, 1)
+                self.await_stopped(slow)
+                self.client(address, 2)
+                self.await_text("server.log", "1 client waits")
+                self.resume(slow)
+                self.assertEqual(server.wait(TIMEOUT), -signal.SIGKILL)
+                server, _, log = self.serve(config, 2, state, listen=address)
+                self.assertEqual(server.wait(TIMEOUT), 0, self.log(log))
+                run = self.show(state)
+                self.assertEqual(run["rounds"][2]["epoch"], 1)
+                self.run_program("leeway", "verify", self.path(state))
+                self.federate(config, self.first(len(run["clients"])), f"again{i}", epochs_from=self.path(state))
+                self.assertEqual(self.final(f"again{i}"), self.final(state))
+                if name == "epoch.after_commit":
+                    self.assertEqual([r["population"] for r in run["rounds"]], [2] * 3 + [3] * 5)
 
     def test_measuring_phases_hold_their_clients(self):
         config = self.configure("phases { optimum {} } phases { probe { point: OPTIMUM "
@@ -149,6 +169,8 @@ class RosterTest(LeewayCase):
     def first(self, count):
         """A directory with the first few clients."""
         path = self.path(f"first_{count}")
+        if os.path.exists(path):
+            return path
         os.makedirs(path)
         for i in range(count):
             shutil.copytree(os.path.join(self.data, f"client_{i:03}"),
