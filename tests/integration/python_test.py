@@ -76,13 +76,13 @@ class ExactTest(PythonCase):
     def near(self, a, b, what, least=0.0):
         self.assertLessEqual(abs(a - b), max(1e-10 * abs(b), least), f"{what}: {a} and {b}")
 
-    def compare(self, python, own):
-        """Everything that the issue of a verdict rests on, to 1e-10."""
+    def compare(self, python, own, constants=1e-10):
+        """Everything that the issue of a verdict rests on, to 1e-10; constants to what is given."""
         w = [np.concatenate([t.ravel() for t in read_safetensors(r["optimum"]["model"]).values()])
              for r in (python, own)]
         self.assertLess(np.linalg.norm(w[0] - w[1]), 1e-10 * np.linalg.norm(w[1]))
         for field in ("smoothness", "convexity", "largest_client_smoothness", "smallest_client_convexity"):
-            self.near(python["constants"][field], own["constants"][field], field, 1e-10)
+            self.near(python["constants"][field], own["constants"][field], field, constants)
         self.assertEqual(len(python["probes"]), len(own["probes"]))
         for mine, theirs in zip(python["probes"], own["probes"]):
             self.near(mine["dissimilarity"], theirs["dissimilarity"], "dissimilarity")
@@ -138,13 +138,10 @@ class ExactTest(PythonCase):
 
     def test_softmax_regression(self):
         data = self.labelled()
-        config = self.write("c.textproto", SOFTMAX.replace("phases { constants {} }", ""))
+        config = self.write("c.textproto", SOFTMAX)
         self.federate(config, data, out="own")
-        own = self.show("own")
-        python = self.run_python("softmax", config, data, 2)
-        own["constants"] = python["constants"] = dict.fromkeys(
-            ("smoothness", "convexity", "largest_client_smoothness", "smallest_client_convexity"), 0.0)
-        self.compare(python, own)
+        # Leeway's own Hessians are differences of gradients over 1e-4: correct to about 1e-9 where they are not affine.
+        self.compare(self.run_python("softmax", config, data, 2), self.show("own"), constants=1e-8)
         self.assertEqual(self.verdict("python"), self.verdict("own"))
 
     def test_a_model_from_a_file_is_the_same_model(self):
@@ -168,9 +165,9 @@ phases { train { rounds: 3 local { step_size: 0.05 epochs: 1 batch_size: 8 } } }
 """
 
     def images(self, rng):
-        centres = rng.random(size=(5, 12, 12))
+        centres = rng.random(size=(5, 28, 28))
         y = rng.integers(0, 5, size=20)
-        return (centres[y] + 0.3 * rng.random(size=(20, 12, 12))).astype(np.float32), y
+        return (centres[y] + 0.3 * rng.random(size=(20, 28, 28))).astype(np.float32), y
 
     def tokens(self, rng):
         text = rng.integers(1, 9, size=(20, 8))
@@ -198,8 +195,8 @@ phases { train { rounds: 3 local { step_size: 0.05 epochs: 1 batch_size: 8 } } }
         near(python["probes"][0]["gradient_norm"], own["probes"][0]["gradient_norm"])
         for a, b in zip(python["rounds"], own["rounds"]):
             near(a["loss"], b["loss"])
-            self.assertLessEqual(abs(a["average_drift_squared"] - b["average_drift_squared"]),
-                                 1e-3 * b["average_drift_squared"])
+            near(a["average_drift_squared"], b["average_drift_squared"])
+            near(a["drift_bound"], b["drift_bound"])
         # The trained model of either run is one of the other's Module.
         for run in (own, python):
             tensors = read_safetensors(run["final_model"])
@@ -207,7 +204,7 @@ phases { train { rounds: 3 local { step_size: 0.05 epochs: 1 batch_size: 8 } } }
                              {n: t.shape for n, t in read_safetensors(own["final_model"]).items()})
 
     def test_the_papers_network(self):
-        self.compare("cnn", "cnn { classes: 5 filters: [4, 8] hidden: 16 }", self.images)
+        self.compare("cnn", "cnn { classes: 62 }", self.images)
 
     def test_the_perceptron(self):
         self.compare("mlp", "mlp { hidden: [10, 7] classes: 5 }", self.images)
