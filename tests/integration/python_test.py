@@ -340,7 +340,7 @@ class ReadTest(PythonCase):
 import json, sys
 sys.path.insert(0, sys.argv[1])
 import leeway, leeway.trackers, numpy as np
-from leeway.config import Config, LocalRule, Probe, Train
+from leeway.config import Config, LocalRule, Probe, ReleaseTest, Train
 from numpy_client import linear
 class Notes:
     steps = []
@@ -349,7 +349,8 @@ def join(server, names):
     rng = np.random.default_rng(len(names[0]))
     leeway.join(server, gradient=linear, data={n: (rng.normal(size=(9, 2)), rng.normal(size=9)) for n in names})
 config = Config(seed=3, phases=[Train(rounds=4, local=LocalRule(step_size=0.1, steps=3)),
-                                Probe(point="CURRENT", step_size=0.1, steps=[1, 2])])
+                                Probe(point="CURRENT", step_size=0.1, steps=[1, 2]),
+                                ReleaseTest(step_size=0.1, steps=[2, 3], rounds=2)])
 run = leeway.simulate(config, join, clients=["a", "bb"], processes=2, model={"w": np.zeros(2)}, out=sys.argv[2],
                       trackers=[Notes()])
 run.save_model(sys.argv[2] + "/mine.safetensors")
@@ -358,7 +359,12 @@ rounds = run.rounds()
 cosine = rounds.pairwise_cosine
 np.testing.assert_allclose(rounds.update_diversity, 2 / (1 + cosine))
 assert len(run.drift()) == 2 and run.status == "done"
-assert [s for s, *_ in Notes.steps] == [1, 2, 3, 4, 5], Notes.steps
+verdict, releases = run.verdict(), run.releases()
+assert list(releases.index) == list(verdict.releases.index) == [2, 3]
+np.testing.assert_allclose(releases.difference, releases.local_loss - releases.synchronised_loss)
+np.testing.assert_array_equal(releases.difference, verdict.releases.difference)
+assert verdict.verdict and str(verdict) == verdict.sentence, verdict
+assert [s for s, *_ in Notes.steps][:5] == [1, 2, 3, 4, 5], Notes.steps
 assert all(loss is not None for _, loss, _ in Notes.steps[:4]) and Notes.steps[4][2] > 0
 """)
         child = self.python(script, CLIENTS, self.path("run"))
