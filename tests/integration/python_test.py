@@ -214,17 +214,42 @@ phases { train { rounds: 3 local { step_size: 0.05 epochs: 1 batch_size: 8 } } }
 
 
 class LayersTest(PythonCase):
-    def test_the_package_installs_without_a_network(self):
-        subprocess.run(["/usr/bin/python3", "-m", "venv", "--system-site-packages", self.path("venv")], check=True)
+    def readme(self, language, words):
+        """The block of README.md in this language that has these words."""
+        with open(os.path.join(SOURCE, "README.md")) as f:
+            return next(b for b in re.findall(rf"```{language}\n(.*?)```", f.read(), re.DOTALL) if words in b)
+
+    def test_the_readmes_lines_in_a_clean_environment(self):
+        """As a new user: installed without a network, the quickstart, and then a network of one's own joins a server."""
         shutil.copytree(os.path.join(SOURCE, "python"), self.path("python"))  # pip builds inside
+        os.symlink(os.path.join(SOURCE, "examples"), self.path("examples"))
+        os.makedirs(self.path("build"))
+        os.symlink(BIN, self.path("build", "bin"))
+        environment = {"PATH": "/usr/bin:/bin", "HOME": self.folder, "OMP_NUM_THREADS": "1"}
+        begun = time.monotonic()
+        done = subprocess.run(["sh", "-ec", self.readme("sh", "pip install")], cwd=self.folder, env=environment, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("the model is in", done.stdout)
+        print(f"README's lines up to the quickstart's result: {time.monotonic() - begun:.1f} s", file=sys.stderr)
         python = self.path("venv", "bin", "python3")
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "./python"],
-                       check=True, cwd=self.folder)
         said = subprocess.run([python, "-c", "import leeway, os; print(leeway.__file__, os.path.exists(os.path.join("
                                "os.path.dirname(leeway.__file__), 'py.typed')))"], check=True, cwd="/", text=True,
-                              stdout=subprocess.PIPE, env={"PATH": os.environ["PATH"]}).stdout
+                              stdout=subprocess.PIPE, env=environment).stdout
         self.assertIn(self.path("venv"), said)
         self.assertIn("True", said)
+        self.write("my_code.py", "import torch\nclass MyNetwork(torch.nn.Linear):\n"
+                   "    def __init__(self): super().__init__(2, 3)\n"
+                   "my_dataset = torch.utils.data.TensorDataset(torch.randn(30, 2), torch.arange(30) % 3)\n")
+        saving, joining = self.readme("python", "my_code").split("leeway.torch.join", 1)
+        subprocess.run([python, "-c", saving], check=True, cwd=self.folder, env=environment)
+        config = self.write("c.textproto", re.search(r"model \{ file: .*? \}", saving)[0] +
+                            " phases { train { rounds: 3 local { step_size: 0.1 steps: 2 } } }")
+        server, address = self.start_server(config, 1)
+        subprocess.run([python, "-c", saving + "leeway.torch.join" + joining.replace("127.0.0.1:4760", address)], check=True,
+                       cwd=self.folder, env=dict(environment, LEEWAY_BIN=BIN))
+        self.finish(server)
+        self.assertEqual(len(self.show()["rounds"]), 3)
 
     def test_the_wheel_carries_what_it_needs(self):
         os.symlink(BIN, self.path("bin"))
@@ -241,10 +266,10 @@ class LayersTest(PythonCase):
         self.assertTrue(found.startswith(self.path("venv")), found)
         libraries = subprocess.run(["ldd", found], check=True, text=True, stdout=subprocess.PIPE, env=environment).stdout
         self.assertRegex(libraries, rf"libgrpc\+\+\S* => {self.path('venv')}")
-        done = subprocess.run([python, os.path.join(SOURCE, "examples/numpy_regression.py"), self.path("run")], text=True,
+        done = subprocess.run([python, os.path.join(SOURCE, "examples/quickstart.py"), self.path("run")], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, timeout=TIMEOUT)
         self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertIn("Heterogeneity does not hurt", done.stdout)
+        self.assertEqual(self.show()["status"], "done")
 
     def test_a_training_loop_of_ones_own(self):
         script = self.write("own.py", """
