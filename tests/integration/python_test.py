@@ -604,7 +604,22 @@ class BadInputTest(PythonCase):
                             "    raise ValueError('column 3 is\\nempty')\n", address)
         self.assertEqual(child.wait(TIMEOUT), 1)
         self.assertIn("Traceback (most recent call last)", self.log(child.log_name))
-        self.await_text("server.log", "refused a: the training loop was left in the middle of a task")
+        self.await_text("server.log", "refused a: ValueError: column 3 is empty")
+        self.assertRegex(self.log("server.log"), r"refused a: ValueError: column 3 is empty \(client\d+.py, line 3\)")
+
+    def test_one_that_a_simulation_runs_too(self):
+        child = self.client("import leeway, numpy as np, sys\n"
+                            "def join(server, names):\n"
+                            "    for task in leeway.Client(server, examples=3, name=names[0]):\n"
+                            "        if task.round == 2: raise ValueError('column 3 is\\nempty')\n"
+                            "        task.report(task.model, metrics={'loss': 1})\n"
+                            "leeway.simulate('cohort { attempts: 1 } phases { train { rounds: 2 drift_off: true "
+                            "local { step_size: 0.1 steps: 1 } } }', join, clients=['a'], model={'w': np.zeros(2)}, "
+                            "out=sys.argv[1])\n", self.path("run"))
+        self.assertEqual(child.wait(TIMEOUT), 1)
+        self.assertIn("ValueError: column 3 is empty", self.log(child.log_name))
+        self.assertRegex(self.log("run/logs/server.log"), r"refused a: ValueError: column 3 is empty \(client\d+.py, line 4\)")
+        self.assertIn("Traceback (most recent call last)", self.log("run/logs/python_0.log"))
 
     def test_tasks_that_cannot_be_done_say_why_on_both_sides(self):
         sys.path.insert(0, os.path.join(SOURCE, "python"))
@@ -663,12 +678,18 @@ class BadInputTest(PythonCase):
                             "(torch.ones(3, 2), torch.ones(3, 1)), name='a')\n", address)
         self.assertEqual(child.wait(TIMEOUT), 1)
         self.assertIn("the run's model has a tensor 'w', this model has not", self.log(child.log_name))
-        _, address = self.start_server(config, 1, "other")  # the first has its one client
         data = self.synthetic(clients=1)
         client = next(n for n in os.listdir(data) if n.startswith("client"))
         code, said = self.run_program("leeway-client", "--server", address, os.path.join(data, client), check=False)
         self.assertEqual(code, 1)
         self.assertIn("--worker", said)
+        # Neither has taken the place of the one client that the run waits for.
+        child = self.client("import leeway, numpy as np, sys\n"
+                            "leeway.join(sys.argv[1], gradient=lambda w, b: (0.5 * float(w @ w), w), data=(np.ones((3, 2)),), "
+                            "name='b')\n", address)
+        self.finish(server)
+        self.finish(child)
+        self.assertEqual([c["id"] for c in self.show()["clients"]], ["b"])
 
     def test_a_model_file_that_is_missing_or_float16(self):
         config = self.write("c.textproto", 'model { file: "none.safetensors" }\n'
