@@ -298,6 +298,58 @@ for task in leeway.Client(sys.argv[1], examples=3, name=name):
         self.assertAlmostEqual(run["rounds"][0]["loss"], (1 + 9) / 2, places=9)
 
 
+class LossTest(PythonCase):
+    SCRIPT = """
+import leeway, numpy as np, sys
+seen = set()
+def gradient(w, batch):
+    seen.add(len(batch[0]))
+    return 0.5 * float(np.mean((w - batch[0]) ** 2)), np.mean(w - batch[0], axis=0)
+leeway.join(sys.argv[1], gradient=gradient, data=(np.arange(20.0).reshape(10, 2),), name="a")
+print("batches of", sorted(seen))
+"""
+
+    def run_with(self, out, more):
+        sys.path.insert(0, os.path.join(SOURCE, "python"))
+        import leeway
+        leeway.save({"w": np.zeros(2)}, self.path("m.safetensors"))
+        config = self.write(f"{out}.textproto", 'model { file: "m.safetensors" } phases { train { rounds: 5 drift_off: true '
+                            f"local {{ step_size: 0.1 epochs: 1 batch_size: 5 }} {more} }} }}")
+        server, address = self.start_server(config, 1, out)
+        client = self.python(self.write("loss.py", self.SCRIPT), address)
+        self.finish(server)
+        self.finish(client)
+        return self.show(out), self.log(client.log_name)
+
+    def test_a_loss_that_nobody_asks_for_costs_nothing(self):
+        always, said = self.run_with("always", "")
+        self.assertIn("batches of [5, 10]", said)
+        never, said = self.run_with("never", "loss_off: true")
+        self.assertIn("batches of [5]", said)
+        now_and_then, _ = self.run_with("sometimes", "loss_every: 2")
+        losses = [[r["loss"] for r in run["rounds"]] for run in (always, never, now_and_then)]
+        self.assertTrue(all(loss > 0 for loss in losses[0]))
+        self.assertEqual(losses[1], [None] * 5)
+        self.assertEqual(losses[2], [losses[0][0], None, losses[0][2], None, losses[0][4]])
+        # The model is the same to the bit, and a round without loss is no trouble to those who read the records.
+        self.assertEqual(len({r["rounds"][-1]["model_sha256"] for r in (always, never, now_and_then)}), 1)
+        for command in ("show", "report"):
+            self.run_program("leeway", command, self.path("never"))
+        self.assertNotIn("nan", self.run_program("leeway", "show", self.path("sometimes"))[1])
+
+    def test_leeways_own_models_too(self):
+        data = self.synthetic(clients=3, samples=30)
+        ends = []
+        for more in ("", "loss_off: true"):
+            config = self.write("c.textproto", "model { linear_regression {} } phases { train { rounds: 4 drift_off: true "
+                                f"local {{ step_size: 0.01 epochs: 1 batch_size: 7 }} {more} }} }}")
+            _, said = self.federate(config, data, out=f"own{len(more)}")
+            self.assertNotIn("nan", said)
+            ends.append(self.show(f"own{len(more)}"))
+        self.assertEqual(ends[0]["rounds"][-1]["model_sha256"], ends[1]["rounds"][-1]["model_sha256"])
+        self.assertEqual([r["loss"] for r in ends[1]["rounds"]], [None] * 4)
+
+
 class MetricsTest(PythonCase):
     SCRIPT = """
 import leeway, numpy as np, sys
