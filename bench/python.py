@@ -74,19 +74,24 @@ def plain_round(model, data, first_loss):
     return time.perf_counter() - begun
 
 
-def leeway_rounds(data, rounds):
+def leeway_rounds(data, rounds, first_loss):
     """Seconds of each round, from one's opening to the next's, and CPU seconds of a round of all processes together."""
     def join(server, names):
         torch.set_num_threads(1)
         leeway.torch.join(server, make_model(), cross_entropy, {n: data[int(n[-1])] for n in names})
 
-    config = (f"seed: 1 phases {{ train {{ rounds: {rounds + 1} drift_off: true "
-              f"local {{ step_size: {RATE} epochs: 1 batch_size: {BATCH} }} }} }}")
-    before = children()
-    with tempfile.TemporaryDirectory() as folder:
-        run = leeway.simulate(config, join, clients=len(data), processes=1, model=make_model(), out=folder, progress=False)
-        opened = [row["opened"] for row in run.summary["rounds"]]
-    return [b - a for a, b in zip(opened, opened[1:])], (children() - before) / (rounds + 1)
+    def run(rounds):
+        config = (f"seed: 1 phases {{ train {{ rounds: {rounds} drift_off: true loss_off: {str(not first_loss).lower()} "
+                  f"local {{ step_size: {RATE} epochs: 1 batch_size: {BATCH} }} }} }}")
+        before = children()
+        with tempfile.TemporaryDirectory() as folder:
+            done = leeway.simulate(config, join, clients=len(data), processes=1, model=make_model(), out=folder, progress=False)
+            opened = [row["opened"] for row in done.summary["rounds"]]
+        return [b - a for a, b in zip(opened, opened[1:])], children() - before
+
+    _, start = run(1)  # what is not of the rounds
+    seconds, cpu = run(rounds + 1)
+    return seconds, (cpu - start) / rounds
 
 
 def children():
@@ -99,20 +104,23 @@ def femnist(data, rounds):
     torch.set_num_threads(1)
     model = make_model()
     plain_round(model, data, True)  # warm-up
-    bare, loss, ours, cpu, ours_cpu = [], [], [], [], []
+    ways = [(name, loss) for loss in (False, True) for name in ("plain", "Leeway")]
+    seconds, cpu = {way: [] for way in ways}, {way: [] for way in ways}
     for _ in range(3):  # in turn, so that a slow minute of the machine is everybody's
-        bare += [plain_round(model, data, False) for _ in range(rounds)]
-        begun = time.process_time()
-        loss += [plain_round(model, data, True) for _ in range(rounds)]
-        cpu.append((time.process_time() - begun) / rounds)
-        seconds, one_cpu = leeway_rounds(data, rounds)
-        ours += seconds
-        ours_cpu.append(one_cpu)
-    bare, loss, ours, cpu, ours_cpu = (statistics.median(t) for t in (bare, loss, ours, cpu, ours_cpu))
+        for way in ways:
+            if way[0] == "plain":
+                begun = time.process_time()
+                seconds[way] += [plain_round(model, data, way[1]) for _ in range(rounds)]
+                cpu[way].append((time.process_time() - begun) / rounds)
+            else:
+                one, one_cpu = leeway_rounds(data, rounds, way[1])
+                seconds[way] += one
+                cpu[way].append(one_cpu)
     print(f"FEMNIST CNN, {len(data)} clients with {sum(len(y) for _, y in data)} examples, one process, a round:")
-    print(f"  plain PyTorch {bare:.3f} s, with the loss before training {loss:.3f} s, Leeway {ours:.3f} s: "
-          f"{ours / loss:.3f} and {ours / bare:.3f} times as long")
-    print(f"  CPU time of all processes: plain with the loss {cpu:.3f} s, Leeway {ours_cpu:.3f} s: {ours_cpu / cpu:.3f} times")
+    for loss, what in ((False, "training alone (loss_off)"), (True, "with the loss before training")):
+        for kind, values in (("", seconds), (" of CPU", cpu)):
+            plain, ours = (statistics.median(values[name, loss]) for name in ("plain", "Leeway"))
+            print(f"  {what}: plain PyTorch {plain:.3f} s{kind}, Leeway {ours:.3f} s: {ours / plain:.3f} times")
 
 
 def task():

@@ -167,10 +167,12 @@ std::string ProgressView::PhaseResult() const {
       return absl::StrFormat("drift at %s measured with %d clients in %.2g s",
                              PointName(record.point()), record.reports(), phase_seconds_);
     case v1::TRAIN_ROUND:
-      return absl::StrFormat(
-          "trained %d rounds in %s: loss %.6g at the start, %.6g before the "
-          "last round",
-          record.round_in_phase(), ShortTime(phase_seconds_), first_loss_, record.loss());
+      return absl::StrCat(
+          "trained ", record.round_in_phase(), " rounds in ", ShortTime(phase_seconds_),
+          std::isnan(record.loss())  // not measured in this round
+              ? ""
+              : absl::StrFormat(": loss %.6g at the start, %.6g before the last round", first_loss_,
+                                record.loss()));
     case v1::EVALUATE_ROUND:
       return EvaluationResult(record);
     case v1::CONSTANTS_ROUND:
@@ -224,7 +226,7 @@ std::string ProgressView::Line(absl::Time now) const {
                     Bar(static_cast<double>(record_->round_in_phase()) /
                         static_cast<double>(p.rounds_in_phase())));
   }
-  absl::StrAppendFormat(&line, "  loss %.5g", record_->loss());
+  if (!std::isnan(record_->loss())) absl::StrAppendFormat(&line, "  loss %.5g", record_->loss());
   if (record_->kind() == v1::OPTIMUM_ROUND) {
     absl::StrAppendFormat(&line, "  |grad F| %.2g", record_->gradient_norm());
   }

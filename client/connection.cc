@@ -9,14 +9,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "client/raw_stream.h"
 #include "client/run_member.h"
 #include "client/session.h"
 #include "common/rng.h"
 #include "common/status.h"
 #include "common/wire.h"
+#include "proto/federation.grpc.pb.h"
 
 namespace leeway {
 namespace {
+
+constexpr char kDescribeMethod[] = "/leeway.v1.Federation/Describe";
 
 class Member {
  public:
@@ -56,10 +60,32 @@ class Member {
   }
 
  private:
+  // Before the first session: a worker that cannot compute the run's model takes no client's
+  // place. Servers of earlier versions describe no runs; then the first order does.
+  absl::Status Prepare(const v1::JoinRequest& request) {
+    RawStream call(channel_, kDescribeMethod);
+    const grpc::Slice slice(request.SerializeAsString());
+    grpc::ByteBuffer answer;
+    if (call.Write(grpc::ByteBuffer(&slice, 1))) call.WritesDone();
+    const bool answered = call.Read(answer);
+    const absl::Status described = call.Finish();
+    if (absl::IsUnimplemented(described)) return absl::OkStatus();
+    LEEWAY_RETURN_IF_ERROR(described);
+    v1::Welcome welcome;
+    if (!answered || !grpc::SerializationTraits<v1::Welcome>::Deserialize(&answer, &welcome).ok()) {
+      return absl::InternalError("the server sent a description that cannot be read");
+    }
+    return part_.Prepare(welcome);
+  }
+
   // When this returns, the session's streams are closed.
   absl::StatusOr<Session::End> RunSession(const v1::JoinRequest& request, bool& joined,
                                           std::string& failure) {
-    Session session(part_, channel_, request);
+    if (!described_) {
+      LEEWAY_RETURN_IF_ERROR(Prepare(request));
+      described_ = true;
+    }
+    Session session(part_, *options_.answering, channel_, request);
     absl::StatusOr<Session::End> end = session.Run();
     joined = session.joined();
     failure = session.failure();
@@ -118,6 +144,7 @@ class Member {
   const ConnectionOptions& options_;
   const std::shared_ptr<grpc::Channel> channel_;
   uint64_t instance_ = 0;
+  bool described_ = false;  // the worker is prepared for the run, or learns of it later
   RunMember part_;
 };
 

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "client/answer.h"
 #include "client/worker.h"
+#include "common/mutex.h"
 
 namespace leeway {
 
@@ -20,6 +21,9 @@ struct ConnectionOptions {
   std::string name;    // of this process, for the server's log
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
   absl::Duration give_up = absl::Seconds(60);  // without a server for so long: an error
+  // Held while an order is answered, until the server has heard of a failure: whoever ends this
+  // process from another thread waits for it.
+  std::shared_ptr<Mutex> answering = std::make_shared<Mutex>();
 };
 
 // Blocks until the run is over (OK), has failed (Aborted, with its reason) or cannot go on

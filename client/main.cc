@@ -8,9 +8,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -148,12 +150,14 @@ std::atomic<bool> run_over = false;
   _exit(1);
 }
 
-// Ends this process with the worker that has started it, also between orders.
-void ExitWithWorker(int fd) {
-  std::thread([fd] {
+// Ends this process with the worker that has started it, also between orders. The worker's
+// last word is passed on first.
+void ExitWithWorker(int fd, std::shared_ptr<Mutex> answering) {
+  std::thread([fd, answering = std::move(answering)] {
     pollfd poller = {fd, POLLRDHUP, 0};
     while (poll(&poller, 1, -1) < 0) {
     }
+    MutexLock lock(answering.get());
     if (!run_over) WorkerGone();
   }).detach();
 }
@@ -166,7 +170,7 @@ absl::Status TakePartWithProgram(Flags& flags, const ConnectionOptions& options,
   LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<ProcessWorker> worker,
                           ProcessWorker::Start(program));
   started = true;
-  if (program.fd >= 0) ExitWithWorker(program.fd);
+  if (program.fd >= 0) ExitWithWorker(program.fd, options.answering);
   const absl::Status outcome = TakePart(*worker, options);
   run_over = true;
   worker->Finish(outcome.message());

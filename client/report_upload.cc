@@ -40,6 +40,10 @@ void ReportUpload::Write(const Answer& report) {
   Failpoint("client.after_send");
 }
 
+void ReportUpload::AwaitReceipt() {
+  if (stream_->TakeRead()) stream_->BeginRead();
+}
+
 absl::Status ReportUpload::HandleEnd(const Answer& last) {
   const absl::Status ended = stream_->Finish();
   const State before = std::exchange(state_, State::kNoStream);

@@ -1,6 +1,6 @@
 // ReportUpload: the stream that reports go out on, opened for the first one and used until
-// it ends. Reports ask for no receipt, so whatever comes back is the end, and says why. For
-// one thread.
+// it ends. Receipts are waited for where they are asked for, so whatever else comes back is
+// the end, and says why. For one thread.
 #ifndef LEEWAY_CLIENT_REPORT_UPLOAD_H_
 #define LEEWAY_CLIENT_REPORT_UPLOAD_H_
 
@@ -26,6 +26,9 @@ class ReportUpload {
 
   // Sends a new report.
   void Send(const Answer& report);
+  // Waits until the server has counted the last report, which must have asked for a receipt,
+  // or the stream has ended.
+  void AwaitReceipt();
   // The stream has ended, and HandleEnd is to be called.
   bool ended() const { return stream_ && stream_->read_done(); }
   // Sends `last`, the newest report, again if that may help. An error means that this

@@ -1,11 +1,18 @@
 #include "client/run_member.h"
 
 #include <set>
+#include <utility>
 
 #include "common/failpoint.h"
 #include "common/status.h"
 
 namespace leeway {
+
+absl::Status RunMember::Prepare(const v1::Welcome& welcome) {
+  LEEWAY_RETURN_IF_ERROR(worker_.Prepare(welcome));
+  prepared_ = welcome.SerializeAsString();
+  return absl::OkStatus();
+}
 
 absl::Status RunMember::Enter(const v1::Order& order) {
   if (order.run_id() == run_id_) return absl::OkStatus();
@@ -13,7 +20,9 @@ absl::Status RunMember::Enter(const v1::Order& order) {
   models_.Clear();
   last_ = {};
   seed_ = order.welcome().seed();
-  LEEWAY_RETURN_IF_ERROR(worker_.Prepare(order.welcome()));
+  if (std::exchange(prepared_, "") != order.welcome().SerializeAsString()) {
+    LEEWAY_RETURN_IF_ERROR(worker_.Prepare(order.welcome()));
+  }
   run_id_ = order.run_id();
   return absl::OkStatus();
 }
@@ -26,7 +35,8 @@ absl::StatusOr<bool> RunMember::Answer(const v1::Order& order) {
   Failpoint("client.before_work");
   LEEWAY_ASSIGN_OR_RETURN(last_, AnswerOrder(worker_, order, *models, seed_));
   Failpoint("client.after_work");
-  last_.header.set_without_receipt(true);
+  // A worker that has failed may end this process with itself: not before the server knows.
+  last_.header.set_without_receipt(last_.header.failures().empty());
   return true;
 }
 

@@ -27,6 +27,8 @@ class RunMember {
   RunMember(Worker& worker, std::shared_ptr<grpc::Channel> channel)
       : worker_(worker), models_(worker, std::move(channel)) {}
 
+  // Before the first order: can the worker compute the run's model?
+  absl::Status Prepare(const v1::Welcome& welcome);
   // An order with a welcome. A server that was gone may come back with another run: then
   // nothing of the old one counts any more. A run's id stands for all its settings.
   absl::Status Enter(const v1::Order& order);
@@ -42,7 +44,8 @@ class RunMember {
 
   Worker& worker_;
   ModelFetch models_;
-  std::string run_id_;  // of the run that worker_ is prepared for
+  std::string prepared_;  // the welcome that Prepare was called with, until a run begins
+  std::string run_id_;    // of the run that worker_ is prepared for
   uint64_t seed_ = 0;
   leeway::Answer last_;
 };

@@ -27,9 +27,12 @@ void Carry(v1::Order& older, v1::Order& newer) {
 
 }  // namespace
 
-Session::Session(RunMember& member, const std::shared_ptr<grpc::Channel>& channel,
+Session::Session(RunMember& member, Mutex& answering, const std::shared_ptr<grpc::Channel>& channel,
                  const v1::JoinRequest& request)
-    : member_(member), join_(channel, kJoinMethod, queue_), upload_(channel, queue_) {
+    : member_(member),
+      answering_(answering),
+      join_(channel, kJoinMethod, queue_),
+      upload_(channel, queue_) {
   const grpc::Slice slice(request.SerializeAsString());
   if (join_.Write(grpc::ByteBuffer(&slice, 1))) join_.WritesDone();
   join_.BeginRead();
@@ -49,6 +52,7 @@ absl::StatusOr<Session::End> Session::Run() {
 }
 
 absl::Status Session::AnswerOrder() {
+  MutexLock lock(&answering_);
   const v1::Order order = std::exchange(held_, {});
   const State before = std::exchange(state_, State::kWaiting);
   if (order.has_welcome()) {
@@ -63,6 +67,7 @@ absl::Status Session::AnswerOrder() {
   if (order.round() != 0) {
     LEEWAY_ASSIGN_OR_RETURN(const bool awaited, member_.Answer(order));
     if (awaited) upload_.Send(member_.last());
+    if (awaited && !member_.last().header.without_receipt()) upload_.AwaitReceipt();
   }
   slow_ = absl::Now() - began > kShortWork;
   if (before == State::kHolding) join_.BeginRead();

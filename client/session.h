@@ -14,14 +14,16 @@
 #include "client/raw_stream.h"
 #include "client/report_upload.h"
 #include "client/run_member.h"
+#include "common/mutex.h"
 #include "proto/federation.pb.h"
 
 namespace leeway {
 
 class Session {
  public:
-  // Opens the stream. The member outlives this.
-  Session(RunMember& member, const std::shared_ptr<grpc::Channel>& channel,
+  // Opens the stream. The member and the mutex, which is held while an order is answered,
+  // outlive this.
+  Session(RunMember& member, Mutex& answering, const std::shared_ptr<grpc::Channel>& channel,
           const v1::JoinRequest& request);
 
   enum class End {
@@ -64,6 +66,7 @@ class Session {
   void Finish(const v1::Order& order);
 
   RunMember& member_;
+  Mutex& answering_;
   CallQueue queue_;
   RawStream join_;
   ReportUpload upload_;

@@ -217,6 +217,10 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
                "compares with a plain gradient step, so it needs plain averaging at the server; "
                "leave out server { ... }, or give steps");
   }
+  if (rule.has_auto_steps() && (train.loss_off() || train.loss_every() > 1)) {
+    return Bad(absl::StrCat(field, train.loss_off() ? ".loss_off" : ".loss_every"),
+               "leaves out losses by which auto_steps chooses; leave the field out, or give steps");
+  }
   if (!rule.has_step_size() && rule.epochs() > 0) {
     return Bad(absl::StrCat(field, ".local.auto_step_size"),
                "chooses at most 1/(mu H), but with epochs H differs by client; give steps instead "
@@ -438,6 +442,7 @@ void CompleteConfig(v1::RunConfig& config) {
       if (train.server().rate() == 0) train.mutable_server()->set_rate(1);
       if (train.start() == v1::Probe::POINT_UNSPECIFIED) train.set_start(v1::Probe::INITIAL);
       if (train.drift_every() == 0) train.set_drift_every(1);
+      if (train.loss_every() == 0) train.set_loss_every(1);
       if (train.local().has_auto_steps() && train.local().auto_steps().largest() == 0) {
         train.mutable_local()->mutable_auto_steps()->set_largest(64);
       }

@@ -119,7 +119,8 @@ std::string LastRoundsText(const RunSummary& run) {
     const v1::RoundRecord& round = rounds[i];
     const bool measured = round.drift_size() > 0;
     absl::StrAppendFormat(
-        &text, "  %6d  %12.6g  %12s   %12s   %7d  %8.4f\n", round.round_in_phase(), round.loss(),
+        &text, "  %6d  %12s  %12s   %12s   %7d  %8.4f\n", round.round_in_phase(),
+        std::isnan(round.loss()) ? "-" : absl::StrFormat("%.6g", round.loss()),
         measured ? absl::StrFormat("%.4g", round.drift(0).average_drift_squared()) : "-",
         measured ? absl::StrFormat("%.4g", round.drift(0).drift_bound()) : "-", round.reports(),
         round.seconds());

@@ -66,6 +66,8 @@ class Engine {
   void Stop();
 
   // ---- for the service: processes and their reports
+  // What the welcome of a Join would be.
+  absl::StatusOr<v1::Welcome> Describe(const v1::JoinRequest& request) const;
   absl::StatusOr<SessionId> Join(const v1::JoinRequest& request, std::shared_ptr<OrderSink> sink);
   // `process` is how the log names it.
   void Leave(SessionId session, const std::string& process = "");

@@ -47,9 +47,18 @@ absl::Status Engine::CheckData(const v1::JoinRequest& request) const {
   return OddShape(request.clients(0).id(), request.schema(), data_->schema);
 }
 
+absl::StatusOr<v1::Welcome> Engine::Describe(const v1::JoinRequest& request) const {
+  LEEWAY_RETURN_IF_ERROR(CheckJoin(request));
+  v1::Welcome welcome;
+  *welcome.mutable_model() = options_.config.model();
+  welcome.set_seed(options_.config.seed());
+  welcome.set_protocol_version(*ChooseProtocol(request));
+  return welcome;
+}
+
 absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
                                        std::shared_ptr<OrderSink> sink) {
-  LEEWAY_RETURN_IF_ERROR(CheckJoin(request));
+  LEEWAY_ASSIGN_OR_RETURN(v1::Welcome welcome, Describe(request));
   const SessionId session = sessions_.NewId();
   {
     MutexLock lock(&mu_);
@@ -58,13 +67,11 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
     LEEWAY_RETURN_IF_ERROR(CheckData(request));
     LEEWAY_RETURN_IF_ERROR(roster_.Join(session, request.instance(), EnrolmentsIn(request),
                                         SteadyNow(), request.schema().SerializeAsString()));
-    v1::Order welcome;
-    welcome.set_run_id(journal_->run_id());
-    welcome.set_committed_round(journal_->committed());
-    *welcome.mutable_welcome()->mutable_model() = options_.config.model();
-    welcome.mutable_welcome()->set_seed(options_.config.seed());
-    welcome.mutable_welcome()->set_protocol_version(*ChooseProtocol(request));
-    sessions_.Add(session, std::move(sink), welcome);
+    v1::Order first;
+    first.set_run_id(journal_->run_id());
+    first.set_committed_round(journal_->committed());
+    *first.mutable_welcome() = std::move(welcome);
+    sessions_.Add(session, std::move(sink), first);
     journal_->AddPresence(
         v1::Event::JOINED, request.host(),
         absl::StrCat(request.clients_size(), " client(s), first '", request.clients(0).id(), "'"));

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/reason.h"
+#include "common/status.h"
 #include "common/utf8.h"
 #include "common/wire.h"
 #include "proto/federation.grpc.pb.h"
@@ -312,9 +313,10 @@ class FetchStream : public grpc::ServerWriteReactor<ByteBuffer> {
 };
 
 // Bytes in and out except for Observe: payloads are not copied through messages.
-using Methods = v1::Federation::WithRawCallbackMethod_Join<
-    v1::Federation::WithRawCallbackMethod_Fetch<v1::Federation::WithRawCallbackMethod_Submit<
-        v1::Federation::WithCallbackMethod_Observe<v1::Federation::Service>>>>;
+using Methods =
+    v1::Federation::WithRawCallbackMethod_Describe<v1::Federation::WithRawCallbackMethod_Join<
+        v1::Federation::WithRawCallbackMethod_Fetch<v1::Federation::WithRawCallbackMethod_Submit<
+            v1::Federation::WithCallbackMethod_Observe<v1::Federation::Service>>>>>;
 
 class FederationService : public Methods {
  public:
@@ -331,14 +333,30 @@ class FederationService : public Methods {
     if (rechecks_.joinable()) rechecks_.join();
   }
 
+  grpc::ServerUnaryReactor* Describe(CallbackServerContext* context, const ByteBuffer* request,
+                                     ByteBuffer* response) override {
+    std::string process = context->peer();
+    absl::StatusOr<Visit> visit = gate_->Enter(*context);
+    const absl::StatusOr<v1::JoinRequest> join = CheckedJoin(visit, *request, process);
+    const absl::StatusOr<v1::Welcome> welcome =
+        join.ok() ? engine_.Describe(*join) : absl::StatusOr<v1::Welcome>(join.status());
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    if (welcome.ok()) {
+      const grpc::Slice bytes(welcome->SerializeAsString());
+      *response = ByteBuffer(&bytes, 1);
+    } else {
+      engine_.RefuseJoin(process, welcome.status());
+    }
+    reactor->Finish(ToGrpc(welcome.status()));
+    return reactor;
+  }
+
   grpc::ServerWriteReactor<ByteBuffer>* Join(CallbackServerContext* context,
                                              const ByteBuffer* request) override {
+    std::string process = context->peer();
     absl::StatusOr<Visit> visit = gate_->Enter(*context);
-    if (!visit.ok()) return RefuseJoin(context->peer(), visit.status());
-    absl::StatusOr<v1::JoinRequest> join = ParseJoin(*request);
-    if (!join.ok()) return RefuseJoin(context->peer(), join.status());
-    const absl::Status allowed = visit->identity().MayJoin(*join);
-    if (!allowed.ok()) return RefuseJoin(NameOf(*join), allowed);
+    const absl::StatusOr<v1::JoinRequest> join = CheckedJoin(visit, *request, process);
+    if (!join.ok()) return RefuseJoin(process, join.status());
     JoinStream* const stream = JoinStream::Start(engine_, *context, *std::move(visit), *join);
     if (gate_->certificates()) {
       MutexLock lock(&mu_);
@@ -383,6 +401,18 @@ class FederationService : public Methods {
   Reactor* Refuse(const absl::Status& status) {
     engine_.CountRefusal(status);
     return new Refusal<Reactor>(status);
+  }
+
+  // A request by somebody who may make it. Sets how the log names them, as soon as that is
+  // known.
+  static absl::StatusOr<v1::JoinRequest> CheckedJoin(const absl::StatusOr<Visit>& visit,
+                                                     const ByteBuffer& request,
+                                                     std::string& process) {
+    LEEWAY_RETURN_IF_ERROR(visit.status());
+    LEEWAY_ASSIGN_OR_RETURN(v1::JoinRequest join, ParseJoin(request));
+    process = NameOf(join);
+    LEEWAY_RETURN_IF_ERROR(visit->identity().MayJoin(join));
+    return join;
   }
 
   grpc::ServerWriteReactor<ByteBuffer>* RefuseJoin(const std::string& process,

@@ -178,6 +178,7 @@ class TrainPhase : public PhaseScript {
     if (!config_.drift_off() && trained % config_.drift_every() == 0) {
       Ask(kDrift, plan.task).set_largest(run.config.max_update() / plan.task.rule().step_size());
     }
+    plan.without_loss = config_.loss_off() || trained % config_.loss_every() != 0;
     // Clients with training loops of their own cannot tell drift, but how far they agree.
     if (run.config.model().has_file()) Ask(kDisplacementSquared, plan.task);
     for (const std::string& name : config_.metrics()) Ask(absl::StrCat(kMetric, name), plan.task);

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import math
 import socket
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+import sys
+import threading
+from types import TracebackType
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
 
 import numpy as np
 
@@ -146,6 +151,7 @@ class Client:
     def __iter__(self) -> Iterator[Task]:
         attachment = Attachment(self._server, self, self._options)
         try:
+            _install_hook()
             while True:
                 order = attachment.next_order()
                 if order is None:
@@ -160,17 +166,71 @@ class Client:
                 task = Task(order, session.model(order), self._tensors, self._clients[0]["examples"])
                 try:
                     yield task
-                except GeneratorExit:  # the loop was left, perhaps by an exception: the server's record says so
-                    if task.answer is None:
-                        session.give_up(order, task.failure or Error("the training loop was left in the middle of a task; "
-                                                                     "see what the client wrote"))
-                    else:
-                        session.reply(order, *task.answer)
-                    session.linger()
+                except GeneratorExit:  # the loop was left
+                    _leave_soon(_OpenTask(attachment, order, task))
                     raise
                 if task.answer is None:
                     session.fail(order, Error("the loop went on without task.report()"))
                 else:
                     session.reply(order, *task.answer)
-        finally:
+        except GeneratorExit:
+            raise  # whoever has the open task closes the attachment
+        except BaseException:
             attachment.close()
+            raise
+
+
+class _OpenTask:
+    """A task whose loop was left, perhaps by an exception."""
+
+    def __init__(self, attachment: Attachment, order: Dict[str, Any], task: Task):
+        self._attachment, self._order, self._task = attachment, order, task
+        self._once = threading.Lock()
+
+    @property
+    def answered(self) -> bool:
+        return self._task.answer is not None
+
+    def leave(self, why: BaseException) -> None:
+        """Its report, or why there is none, goes out, and this client leaves the run."""
+        if not self._once.acquire(blocking=False):
+            return
+        if self._task.answer is None:
+            self._attachment.session.give_up(self._order, self._task.failure or why)
+        else:
+            self._attachment.session.reply(self._order, *self._task.answer)
+        self._attachment.close()
+
+
+_open_tasks: List[_OpenTask] = []
+UNKNOWN = Error("the training loop was left in the middle of a task; see what the client wrote")
+GRACE_SECONDS = 1.0  # for an exception to come up
+
+
+def _leave_soon(task: _OpenTask) -> None:
+    """A loop's iterator is closed before anybody sees the exception that has ended the loop. Whoever does,
+    sys.excepthook or leeway.simulate, comes to leave_open_tasks a moment later."""
+    _open_tasks.append(task)
+    if task.answered:
+        return task.leave(UNKNOWN)
+    timer = threading.Timer(GRACE_SECONDS, task.leave, (UNKNOWN,))
+    timer.daemon = True
+    timer.start()
+
+
+def leave_open_tasks(why: BaseException) -> None:
+    """This process ends by an exception, or ends."""
+    while _open_tasks:
+        _open_tasks.pop().leave(why)
+
+
+@functools.lru_cache(maxsize=None)  # once
+def _install_hook() -> None:
+    before = sys.excepthook
+
+    def hook(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
+        before(kind, error, trace)
+        leave_open_tasks(error)
+
+    sys.excepthook = hook
+    atexit.register(leave_open_tasks, UNKNOWN)

@@ -45,6 +45,10 @@ class Run:
         """Evaluations: one row each."""
         return _table(self.summary.get("evaluations", []))
 
+    def releases(self) -> Any:
+        """Release tests: one row for each and number of local steps."""
+        return _table(self.summary.get("releases", []), index="h")
+
     def clients(self) -> Any:
         """Clients: one row each, with the numbers of their examples."""
         return _table(self.summary.get("clients", []), index="id")
@@ -87,7 +91,8 @@ class Run:
 
 
 class Verdict:
-    """What `leeway drift` says: `verdict`, `sentence`, `evidence` by number of local steps."""
+    """What `leeway drift` says: `verdict`, `sentence`, and what it rests on by number of local steps: `evidence` of fixed
+    points and probes, and `releases`, of release tests."""
 
     def __init__(self, answer: Dict[str, Any]):
         self.verdict: str = answer["verdict"]
@@ -95,11 +100,17 @@ class Verdict:
         self.largest_harmless_h: Optional[int] = answer.get("largest_harmless_h")
         self.warnings: List[str] = answer.get("warnings", [])
         self._evidence = answer.get("evidence", [])
+        self._releases = answer.get("releases", [])
 
     @property
     def evidence(self) -> Any:
         """A pandas table with one row for each number of local steps."""
         return _table(self._evidence, index="h")
+
+    @property
+    def releases(self) -> Any:
+        """A pandas table with one row for each release test and number of local steps."""
+        return _table(self._releases, index="h")
 
     def __str__(self) -> str:
         return self.sentence

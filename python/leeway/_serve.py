@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -111,14 +110,6 @@ class Session:
         """The same without a word to the user, who has been told."""
         self.last_failure = one_line(error)
         self._send(type="error", order=order["order"], error=self.last_failure)
-
-    def linger(self, seconds: float = 2.0) -> None:
-        """Before leaving in the middle of a run: leeway-client ends with us, so it gets time to pass on our last word. A
-        message of its own says that it has."""
-        try:
-            select.select([self._connection], [], [], seconds)
-        except (OSError, ValueError):
-            pass  # it has gone
 
     def close(self) -> None:
         self._forget()
@@ -267,7 +258,7 @@ def serve(server: Optional[str], host: Host, options: Mapping[str, Any]) -> None
         attachment.close()
 
 
-def _end(child: subprocess.Popen, grace: Optional[float] = 5) -> int:
+def _end(child: subprocess.Popen, grace: Optional[float] = 15) -> int:
     try:
         return child.wait(grace)
     except subprocess.TimeoutExpired:

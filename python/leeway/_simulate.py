@@ -15,6 +15,7 @@ from typing import Any, Callable, List, Mapping, Optional, Sequence, Union
 import numpy as np
 
 from leeway import _programs, _tensors
+from leeway._client import leave_open_tasks
 from leeway._errors import Error
 from leeway._progress import ProgressBar
 from leeway._read import Run
@@ -140,9 +141,10 @@ def _client(join: Join, address: str, names: List[str], log: str) -> None:
     sys.stderr = os.fdopen(2, "w", closefd=False)
     try:
         join(address, names)
-    except BaseException:
+    except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()
+        leave_open_tasks(error)
         os._exit(1)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -19,9 +19,11 @@ class LinearRegression(Message):
 
     KINDS: ClassVar[Dict[str, Any]] = {
         "l2": "double",
+        "intercept": "bool",
     }
 
     l2: Optional[float] = None
+    intercept: Optional[bool] = None
 
 
 @dataclass
@@ -392,6 +394,8 @@ class Train(Message):
         "metrics": "string",
         "release": ReleaseTest,
         "release_at": "uint32",
+        "loss_every": "uint32",
+        "loss_off": "bool",
     }
 
     rounds: Optional[int] = None
@@ -406,6 +410,8 @@ class Train(Message):
     metrics: Sequence[str] = ()
     release: Optional[ReleaseTest] = None
     release_at: Sequence[int] = ()
+    loss_every: Optional[int] = None
+    loss_off: Optional[bool] = None
 
 
 @dataclass

@@ -1,16 +1,21 @@
 """Flower clients in a Leeway federation: change one import.
 
     leeway.flower.start_client(server_address="127.0.0.1:4760", client=MyClient(), examples=len(data))
+    leeway.flower.start_client(server_address="127.0.0.1:4760", client_fn=client_fn, node_config={"partition-id": 3})
 
-Takes an unchanged NumPyClient by its shape: get_parameters(config), fit(parameters, config) -> (arrays, n, metrics) and, for
-tests, evaluate(parameters, config) -> (loss, n, metrics). Imports nothing of Flower. A client that honours
-config["local_steps"] (1: one step on all data) and config["learning_rate"] gets drift, else measures by displacements.
+Takes an unchanged NumPyClient by its shape, or the Client that its to_client() makes: fit(parameters, config) -> (arrays, n,
+metrics) and, where they are needed, get_parameters(config) and evaluate(parameters, config) -> (loss, n, metrics). A client_fn
+takes a Context, or a cid as earlier versions had it. Imports nothing of Flower. A client that honours config["local_steps"] (1:
+one step on all data) and config["learning_rate"] gets drift, else measures by displacements.
 """
 
 from __future__ import annotations
 
+import inspect
 import socket
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -23,18 +28,46 @@ UNKNOWN = {"hessian", "smoothness", "convexity", "iterate_bias_squared", "pseudo
 
 def save(client: Any, path: str) -> None:
     """Writes the initial model of a run from the client's get_parameters."""
-    arrays = _unwrapped(client).get_parameters({})
+    arrays = _parameters(_unwrapped(client))
+    if not arrays:
+        raise Error("the client has no get_parameters() that returns the initial model; write one: "
+                    "leeway.save({'parameter_000': array, ...}, path), in the order of fit's parameters")
     save_tensors({f"parameter_{i:03}": np.asarray(a) for i, a in enumerate(arrays)}, path)
 
 
 def start_client(*, server_address: str, client: Any = None, client_fn: Any = None, examples: Optional[int] = None,
-                 test_examples: int = 0, name: Optional[str] = None, **options: Any) -> None:
+                 test_examples: int = 0, name: Optional[str] = None, node_config: Optional[Mapping[str, Any]] = None,
+                 run_config: Optional[Mapping[str, Any]] = None, **options: Any) -> None:
     """Takes part in a run, and returns when it is over. The tensors of the run's model are the client's parameters, in
-    their order. examples: how many the client trains on; default: what fit returns for the initial parameters."""
-    if client is None and client_fn is not None:
-        client = client_fn(name or "0")
+    their order. examples: how many the client trains on; default: what fit returns for the initial parameters.
+    node_config, run_config: of the Context that client_fn gets, such as {"partition-id": 3, "num-partitions": 10}."""
+    if (client is None) == (client_fn is None):
+        raise Error("give either client, a NumPyClient, or client_fn, which makes one")
+    if client is None:
+        client = _made_by(client_fn, Context(node_config=dict(node_config or {}), run_config=dict(run_config or {})))
     host = FlowerHost(_unwrapped(client), examples, test_examples, name)
     serve(server_address, host, options)
+
+
+@dataclass
+class Context:
+    """What a client_fn gets, with the fields of flwr.common.Context."""
+
+    run_id: int = 0
+    node_id: int = 0
+    node_config: Dict[str, Any] = field(default_factory=dict)
+    state: Any = field(default_factory=lambda: SimpleNamespace(array_records={}, metric_records={}, config_records={}))
+    run_config: Dict[str, Any] = field(default_factory=dict)
+
+
+def _made_by(client_fn: Callable[[Any], Any], context: Context) -> Any:
+    """Earlier versions of Flower gave a client_fn the client's id, as text."""
+    names = list(inspect.signature(client_fn).parameters.values())
+    if len(names) != 1:
+        raise Error("client_fn must have one parameter: def client_fn(context)")
+    if names[0].name == "cid" or names[0].annotation in (str, "str"):
+        return client_fn(str(context.node_config.get("partition-id", context.node_id)))
+    return client_fn(context)
 
 
 class FlowerHost:
@@ -45,7 +78,12 @@ class FlowerHost:
             raise Error(f"client is {type(client).__name__}, which has no fit(); give a NumPyClient")
         self._client = client
         if examples is None:
-            _, examples, _ = client.fit(client.get_parameters({}), {"round": 0, "local_steps": 1, "learning_rate": 0.0})
+            initial = _parameters(client)
+            if not initial:
+                raise Error("the client has no get_parameters() to start from; say how many examples it trains on: "
+                            "start_client(..., examples=len(data))")
+            _, examples, _ = client.fit(initial, {"round": 0, "server_round": 0, "local_steps": 1, "local_epochs": 0,
+                                                  "learning_rate": 0.0, "batch_size": 0})
         self._examples, self._test_examples = int(examples), test_examples
         self._name = name or socket.gethostname()
         self._tensors: List[Tensor] = []
@@ -98,7 +136,7 @@ class FlowerHost:
         values: Dict[str, float] = {}
         if wanted & {"test_examples", "test_loss", "test_correct"} or "loss" not in metrics and "loss" in wanted:
             loss, n, more = self._client.evaluate(list(split(model.copy(), self._tensors).values()),
-                                                  {"round": order["round"]})
+                                                  {"round": order["round"], "server_round": order["round"]})
             n = min(int(n), self._test_examples)
             values = {"loss": float(loss), "test_examples": n, "test_loss": float(loss) * n,
                       "test_correct": round(float(more.get("accuracy", 0.0)) * n)}
@@ -109,6 +147,11 @@ class FlowerHost:
         if missing:
             raise Error(f"the round asks for {missing[0]}, which the metrics of fit() do not have: return it there")
         return {key: values[key] for key in wanted}
+
+
+def _parameters(client: Any) -> List[np.ndarray]:
+    """The initial model; none where a NumPyClient leaves that to the server."""
+    return list(client.get_parameters(config={})) if hasattr(client, "get_parameters") else []
 
 
 def _unwrapped(client: Any) -> Any:

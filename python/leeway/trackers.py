@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import time
 from typing import Any, Dict, List, Mapping, Optional, Protocol, Tuple, Union
 
@@ -97,7 +98,8 @@ class MLflow:
         self._mlflow = _package("MLflow", "mlflow")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._mlflow.log_metrics(dict(metrics), step=step)
+        # It refuses names with other characters than these.
+        self._mlflow.log_metrics({re.sub(r"[^\w./ -]", "_", name): value for name, value in metrics.items()}, step=step)
 
 
 class WeightsAndBiases:
@@ -109,7 +111,8 @@ class WeightsAndBiases:
             raise Error("Weights & Biases has no active run; call wandb.init() first, or give a run")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._run.log(dict(metrics), step=step)
+        # Its pages sort and filter by names of these characters alone; a slash makes a section.
+        self._run.log({re.sub(r"[^\w/]", "_", name): value for name, value in metrics.items()}, step=step)
 
 
 class TensorBoard:

@@ -5,6 +5,7 @@ import os
 import stat
 import sys
 import tempfile
+import types
 import unittest
 from unittest import mock
 
@@ -39,6 +40,25 @@ for step in plan:
 HELLO = {"type": "hello", "oldest": 1, "newest": 1, "program": "stand-in"}
 PREPARE = {"type": "prepare", "seed": "1", "model": {}, "dtype": "F64", "tensors": [{"name": "w", "shape": [2]}]}
 FINISHED = {"type": "finished"}
+
+
+class NumPyClient:
+    """Stands in for flwr.client.NumPyClient: the same methods, with the same parameters and what they return by default."""
+
+    def get_properties(self, config):
+        return {}
+
+    def get_parameters(self, config):
+        return []
+
+    def fit(self, parameters, config):
+        return [], 0, {}
+
+    def evaluate(self, parameters, config):
+        return 0.0, 0, {}
+
+    def to_client(self):
+        return types.SimpleNamespace(numpy_client=self, get_parameters=None, fit=None, evaluate=None)
 
 
 class AttachmentTest(unittest.TestCase):
@@ -147,14 +167,11 @@ class AttachmentTest(unittest.TestCase):
             list(self.client())
 
     def test_a_flower_client(self):
-        class Quadratic:  # NumPyClient's shape; F = |w|^2/2
-            calls = []
-
+        class Quadratic(NumPyClient):  # F = |w|^2/2
             def get_parameters(self, config):
                 return [np.array([1.0, -2.0])]
 
             def fit(self, parameters, config):
-                self.calls.append(config["local_steps"])
                 w = parameters[0]
                 for _ in range(config["local_steps"]):
                     w = w - config["learning_rate"] * w
@@ -167,6 +184,41 @@ class AttachmentTest(unittest.TestCase):
         vectors = load(self.path("answer"))
         np.testing.assert_allclose(vectors["displacement"], np.array([1, -2]) * 0.75)
         np.testing.assert_allclose(vectors["drift"], np.array([1, -2]) * 0.25)
+
+    def test_flowers_client_functions(self):
+        """client_fn(context), and client_fn(cid) of earlier versions; a client that leaves the initial model to the server."""
+        class Fits(NumPyClient):
+            def __init__(self, partition):
+                self.partition = partition
+
+            def fit(self, parameters, config):
+                assert isinstance(config["server_round"], int)
+                return [parameters[0] - self.partition], 7, {}
+
+            def evaluate(self, parameters, config):
+                return 0.5, 10, {"accuracy": 0.8}
+
+        def by_context(context):
+            return Fits(context.node_config["partition-id"] * context.run_config["scale"]).to_client()
+
+        def by_id(cid: str):
+            return Fits(int(cid) * 2).to_client()
+
+        sums = ("loss", "displacement", "test_examples", "test_loss", "test_correct")
+        for client_fn in (by_context, by_id):
+            self.plan(HELLO, PREPARE, self.order(1, *sums), FINISHED)
+            leeway.flower.start_client(server_address="host:1", client_fn=client_fn, name="a", examples=7, test_examples=10,
+                                       node_config={"partition-id": 2, "num-partitions": 4}, run_config={"scale": 2})
+            self.assertEqual(self.replies()[-1]["numbers"],
+                             {"loss": 0.5, "test_examples": 10, "test_loss": 5.0, "test_correct": 8})
+            np.testing.assert_array_equal(load(self.path("answer"))["displacement"], [4, 4])
+        for arguments, words in (({"client_fn": by_id}, "examples=len"), ({}, "either client"),
+                                 ({"client_fn": lambda: None, "examples": 7}, "one parameter"),
+                                 ({"client": object()}, "has no fit")):
+            with self.assertRaisesRegex(leeway.Error, words):
+                leeway.flower.start_client(server_address="host:1", **arguments)
+        with self.assertRaisesRegex(leeway.Error, "leeway.save"):
+            leeway.flower.save(Fits(0), self.path("initial"))
 
     def test_a_missing_program_is_named(self):
         with mock.patch.dict(os.environ, LEEWAY_BIN="/nowhere"):

@@ -17,10 +17,11 @@ class ConfigTest(unittest.TestCase):
             drift_off: true probe_at: 1 probe_at: 3 metrics: "auc" } }""".split())
 
     def test_what_a_choice_may_be_is_given_as_it_is(self):
-        short = Config(model=LinearRegression(l2=1), phases=[Evaluate(), Probe(point="CURRENT", steps=[1])])
-        long = Config(model=Model(linear_regression=LinearRegression(l2=1)),
+        short = Config(model=LinearRegression(l2=1, intercept=False), phases=[Evaluate(), Probe(point="CURRENT", steps=[1])])
+        long = Config(model=Model(linear_regression=LinearRegression(l2=1, intercept=False)),
                       phases=[Phase(evaluate=Evaluate()), Phase(probe=Probe(point="CURRENT", steps=[1]))])
         self.assertEqual(str(short), str(long))
+        self.assertIn("intercept: false", str(short))
         self.assertIs(leeway.Config, Config)
 
     def test_texts_are_quoted(self):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 import sys
 import tempfile
@@ -69,32 +70,51 @@ class TrackersTest(unittest.TestCase):
 
     def test_mlflow(self):
         calls = []
+
+        # mlflow.log_metrics, and what it says to names that it does not take.
+        def log_metrics(metrics, step=None, synchronous=None, run_id=None, timestamp=None):
+            for name, value in metrics.items():
+                if not re.fullmatch(r"[/\w.\- ]*", name) or not isinstance(value, (int, float)):
+                    raise ValueError(f"Invalid metric name: '{name}'")
+            calls.append((step, metrics))
+
         module = types.ModuleType("mlflow")
-        module.log_metrics = lambda metrics, step: calls.append((step, metrics))
+        module.log_metrics = log_metrics
         with mock.patch.dict(sys.modules, mlflow=module):
-            trackers.MLflow().log(3, {"loss": 0.5})
-        self.assertEqual(calls, [(3, {"loss": 0.5})])
+            trackers.MLflow().log(3, {"loss": 0.5, "metric/a-b.c": 1, "probe/drift_bound@4": 0.25})
+        self.assertEqual(calls, [(3, {"loss": 0.5, "metric/a-b.c": 1, "probe/drift_bound_4": 0.25})])
 
     def test_weights_and_biases(self):
         calls = []
+
+        class Run:  # wandb.Run.log: steps do not go back
+            last = 0
+
+            def log(self, data, step=None, commit=None, sync=None):
+                assert step >= self.last
+                self.last = step
+                calls.append((step, data))
+
         module = types.ModuleType("wandb")
-        module.run = types.SimpleNamespace(log=lambda metrics, step: calls.append((step, metrics)))
+        module.run = Run()
         with mock.patch.dict(sys.modules, wandb=module):
-            trackers.WeightsAndBiases().log(3, {"loss": 0.5})
+            self.answer(summary(2, "done"))
+            trackers.log(leeway.read("runs/mine"), trackers.WeightsAndBiases())
             module.run = None
             with self.assertRaisesRegex(leeway.Error, r"wandb\.init\(\)"):
                 trackers.WeightsAndBiases()
-        self.assertEqual(calls, [(3, {"loss": 0.5})])
+        self.assertEqual(calls[:2], [(1, {"probe/gradient_norm": 2.0, "probe/drift_bound_4": 0.125}),
+                                     (2, {"loss": 1.0, "metric/auc": 0.5})])
 
     def test_tensorboard(self):
         calls = []
 
         class SummaryWriter:
-            def __init__(self, directory):
-                calls.append(directory)
+            def __init__(self, log_dir=None, comment="", purge_step=None, max_queue=10, flush_secs=120, filename_suffix=""):
+                calls.append(log_dir)
 
-            def add_scalar(self, name, value, step):
-                calls.append((name, value, step))
+            def add_scalar(self, tag, scalar_value, global_step=None, walltime=None, new_style=False, double_precision=False):
+                calls.append((tag, scalar_value, global_step))
 
             def flush(self):
                 calls.append("flush")

@@ -76,13 +76,13 @@ class ExactTest(PythonCase):
     def near(self, a, b, what, least=0.0):
         self.assertLessEqual(abs(a - b), max(1e-10 * abs(b), least), f"{what}: {a} and {b}")
 
-    def compare(self, python, own):
-        """Everything that the issue of a verdict rests on, to 1e-10."""
+    def compare(self, python, own, constants=1e-10):
+        """Everything that the issue of a verdict rests on, to 1e-10; constants to what is given."""
         w = [np.concatenate([t.ravel() for t in read_safetensors(r["optimum"]["model"]).values()])
              for r in (python, own)]
         self.assertLess(np.linalg.norm(w[0] - w[1]), 1e-10 * np.linalg.norm(w[1]))
         for field in ("smoothness", "convexity", "largest_client_smoothness", "smallest_client_convexity"):
-            self.near(python["constants"][field], own["constants"][field], field, 1e-10)
+            self.near(python["constants"][field], own["constants"][field], field, constants)
         self.assertEqual(len(python["probes"]), len(own["probes"]))
         for mine, theirs in zip(python["probes"], own["probes"]):
             self.near(mine["dissimilarity"], theirs["dissimilarity"], "dissimilarity")
@@ -138,13 +138,10 @@ class ExactTest(PythonCase):
 
     def test_softmax_regression(self):
         data = self.labelled()
-        config = self.write("c.textproto", SOFTMAX.replace("phases { constants {} }", ""))
+        config = self.write("c.textproto", SOFTMAX)
         self.federate(config, data, out="own")
-        own = self.show("own")
-        python = self.run_python("softmax", config, data, 2)
-        own["constants"] = python["constants"] = dict.fromkeys(
-            ("smoothness", "convexity", "largest_client_smoothness", "smallest_client_convexity"), 0.0)
-        self.compare(python, own)
+        # Leeway's own Hessians are differences of gradients over 1e-4: correct to about 1e-9 where they are not affine.
+        self.compare(self.run_python("softmax", config, data, 2), self.show("own"), constants=1e-8)
         self.assertEqual(self.verdict("python"), self.verdict("own"))
 
     def test_a_model_from_a_file_is_the_same_model(self):
@@ -168,9 +165,9 @@ phases { train { rounds: 3 local { step_size: 0.05 epochs: 1 batch_size: 8 } } }
 """
 
     def images(self, rng):
-        centres = rng.random(size=(5, 12, 12))
+        centres = rng.random(size=(5, 28, 28))
         y = rng.integers(0, 5, size=20)
-        return (centres[y] + 0.3 * rng.random(size=(20, 12, 12))).astype(np.float32), y
+        return (centres[y] + 0.3 * rng.random(size=(20, 28, 28))).astype(np.float32), y
 
     def tokens(self, rng):
         text = rng.integers(1, 9, size=(20, 8))
@@ -198,8 +195,8 @@ phases { train { rounds: 3 local { step_size: 0.05 epochs: 1 batch_size: 8 } } }
         near(python["probes"][0]["gradient_norm"], own["probes"][0]["gradient_norm"])
         for a, b in zip(python["rounds"], own["rounds"]):
             near(a["loss"], b["loss"])
-            self.assertLessEqual(abs(a["average_drift_squared"] - b["average_drift_squared"]),
-                                 1e-3 * b["average_drift_squared"])
+            near(a["average_drift_squared"], b["average_drift_squared"])
+            near(a["drift_bound"], b["drift_bound"])
         # The trained model of either run is one of the other's Module.
         for run in (own, python):
             tensors = read_safetensors(run["final_model"])
@@ -207,7 +204,7 @@ phases { train { rounds: 3 local { step_size: 0.05 epochs: 1 batch_size: 8 } } }
                              {n: t.shape for n, t in read_safetensors(own["final_model"]).items()})
 
     def test_the_papers_network(self):
-        self.compare("cnn", "cnn { classes: 5 filters: [4, 8] hidden: 16 }", self.images)
+        self.compare("cnn", "cnn { classes: 62 }", self.images)
 
     def test_the_perceptron(self):
         self.compare("mlp", "mlp { hidden: [10, 7] classes: 5 }", self.images)
@@ -217,17 +214,42 @@ phases { train { rounds: 3 local { step_size: 0.05 epochs: 1 batch_size: 8 } } }
 
 
 class LayersTest(PythonCase):
-    def test_the_package_installs_without_a_network(self):
-        subprocess.run(["/usr/bin/python3", "-m", "venv", "--system-site-packages", self.path("venv")], check=True)
+    def readme(self, language, words):
+        """The block of README.md in this language that has these words."""
+        with open(os.path.join(SOURCE, "README.md")) as f:
+            return next(b for b in re.findall(rf"```{language}\n(.*?)```", f.read(), re.DOTALL) if words in b)
+
+    def test_the_readmes_lines_in_a_clean_environment(self):
+        """As a new user: installed without a network, the quickstart, and then a network of one's own joins a server."""
         shutil.copytree(os.path.join(SOURCE, "python"), self.path("python"))  # pip builds inside
+        os.symlink(os.path.join(SOURCE, "examples"), self.path("examples"))
+        os.makedirs(self.path("build"))
+        os.symlink(BIN, self.path("build", "bin"))
+        environment = {"PATH": "/usr/bin:/bin", "HOME": self.folder, "OMP_NUM_THREADS": "1"}
+        begun = time.monotonic()
+        done = subprocess.run(["sh", "-ec", self.readme("sh", "pip install")], cwd=self.folder, env=environment, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("the model is in", done.stdout)
+        print(f"README's lines up to the quickstart's result: {time.monotonic() - begun:.1f} s", file=sys.stderr)
         python = self.path("venv", "bin", "python3")
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "./python"],
-                       check=True, cwd=self.folder)
         said = subprocess.run([python, "-c", "import leeway, os; print(leeway.__file__, os.path.exists(os.path.join("
                                "os.path.dirname(leeway.__file__), 'py.typed')))"], check=True, cwd="/", text=True,
-                              stdout=subprocess.PIPE, env={"PATH": os.environ["PATH"]}).stdout
+                              stdout=subprocess.PIPE, env=environment).stdout
         self.assertIn(self.path("venv"), said)
         self.assertIn("True", said)
+        self.write("my_code.py", "import torch\nclass MyNetwork(torch.nn.Linear):\n"
+                   "    def __init__(self): super().__init__(2, 3)\n"
+                   "my_dataset = torch.utils.data.TensorDataset(torch.randn(30, 2), torch.arange(30) % 3)\n")
+        saving, joining = self.readme("python", "my_code").split("leeway.torch.join", 1)
+        subprocess.run([python, "-c", saving], check=True, cwd=self.folder, env=environment)
+        config = self.write("c.textproto", re.search(r"model \{ file: .*? \}", saving)[0] +
+                            " phases { train { rounds: 3 local { step_size: 0.1 steps: 2 } } }")
+        server, address = self.start_server(config, 1)
+        subprocess.run([python, "-c", saving + "leeway.torch.join" + joining.replace("127.0.0.1:4760", address)], check=True,
+                       cwd=self.folder, env=dict(environment, LEEWAY_BIN=BIN))
+        self.finish(server)
+        self.assertEqual(len(self.show()["rounds"]), 3)
 
     def test_the_wheel_carries_what_it_needs(self):
         os.symlink(BIN, self.path("bin"))
@@ -244,10 +266,10 @@ class LayersTest(PythonCase):
         self.assertTrue(found.startswith(self.path("venv")), found)
         libraries = subprocess.run(["ldd", found], check=True, text=True, stdout=subprocess.PIPE, env=environment).stdout
         self.assertRegex(libraries, rf"libgrpc\+\+\S* => {self.path('venv')}")
-        done = subprocess.run([python, os.path.join(SOURCE, "examples/numpy_regression.py"), self.path("run")], text=True,
+        done = subprocess.run([python, os.path.join(SOURCE, "examples/quickstart.py"), self.path("run")], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, timeout=TIMEOUT)
         self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertIn("Heterogeneity does not hurt", done.stdout)
+        self.assertEqual(self.show()["status"], "done")
 
     def test_a_training_loop_of_ones_own(self):
         script = self.write("own.py", """
@@ -274,6 +296,58 @@ for task in leeway.Client(sys.argv[1], examples=3, name=name):
         run = self.show()
         np.testing.assert_allclose(read_safetensors(run["final_model"])["w"], 2 * (1 - 0.5 ** 3), rtol=1e-10)
         self.assertAlmostEqual(run["rounds"][0]["loss"], (1 + 9) / 2, places=9)
+
+
+class LossTest(PythonCase):
+    SCRIPT = """
+import leeway, numpy as np, sys
+seen = set()
+def gradient(w, batch):
+    seen.add(len(batch[0]))
+    return 0.5 * float(np.mean((w - batch[0]) ** 2)), np.mean(w - batch[0], axis=0)
+leeway.join(sys.argv[1], gradient=gradient, data=(np.arange(20.0).reshape(10, 2),), name="a")
+print("batches of", sorted(seen))
+"""
+
+    def run_with(self, out, more):
+        sys.path.insert(0, os.path.join(SOURCE, "python"))
+        import leeway
+        leeway.save({"w": np.zeros(2)}, self.path("m.safetensors"))
+        config = self.write(f"{out}.textproto", 'model { file: "m.safetensors" } phases { train { rounds: 5 drift_off: true '
+                            f"local {{ step_size: 0.1 epochs: 1 batch_size: 5 }} {more} }} }}")
+        server, address = self.start_server(config, 1, out)
+        client = self.python(self.write("loss.py", self.SCRIPT), address)
+        self.finish(server)
+        self.finish(client)
+        return self.show(out), self.log(client.log_name)
+
+    def test_a_loss_that_nobody_asks_for_costs_nothing(self):
+        always, said = self.run_with("always", "")
+        self.assertIn("batches of [5, 10]", said)
+        never, said = self.run_with("never", "loss_off: true")
+        self.assertIn("batches of [5]", said)
+        now_and_then, _ = self.run_with("sometimes", "loss_every: 2")
+        losses = [[r["loss"] for r in run["rounds"]] for run in (always, never, now_and_then)]
+        self.assertTrue(all(loss > 0 for loss in losses[0]))
+        self.assertEqual(losses[1], [None] * 5)
+        self.assertEqual(losses[2], [losses[0][0], None, losses[0][2], None, losses[0][4]])
+        # The model is the same to the bit, and a round without loss is no trouble to those who read the records.
+        self.assertEqual(len({r["rounds"][-1]["model_sha256"] for r in (always, never, now_and_then)}), 1)
+        for command in ("show", "report"):
+            self.run_program("leeway", command, self.path("never"))
+        self.assertNotIn("nan", self.run_program("leeway", "show", self.path("sometimes"))[1])
+
+    def test_leeways_own_models_too(self):
+        data = self.synthetic(clients=3, samples=30)
+        ends = []
+        for more in ("", "loss_off: true"):
+            config = self.write("c.textproto", "model { linear_regression {} } phases { train { rounds: 4 drift_off: true "
+                                f"local {{ step_size: 0.01 epochs: 1 batch_size: 7 }} {more} }} }}")
+            _, said = self.federate(config, data, out=f"own{len(more)}")
+            self.assertNotIn("nan", said)
+            ends.append(self.show(f"own{len(more)}"))
+        self.assertEqual(ends[0]["rounds"][-1]["model_sha256"], ends[1]["rounds"][-1]["model_sha256"])
+        self.assertEqual([r["loss"] for r in ends[1]["rounds"]], [None] * 4)
 
 
 class MetricsTest(PythonCase):
@@ -343,7 +417,7 @@ class ReadTest(PythonCase):
 import json, sys
 sys.path.insert(0, sys.argv[1])
 import leeway, leeway.trackers, numpy as np
-from leeway.config import Config, LocalRule, Probe, Train
+from leeway.config import Config, LocalRule, Probe, ReleaseTest, Train
 from numpy_client import linear
 class Notes:
     steps = []
@@ -352,7 +426,8 @@ def join(server, names):
     rng = np.random.default_rng(len(names[0]))
     leeway.join(server, gradient=linear, data={n: (rng.normal(size=(9, 2)), rng.normal(size=9)) for n in names})
 config = Config(seed=3, phases=[Train(rounds=4, local=LocalRule(step_size=0.1, steps=3)),
-                                Probe(point="CURRENT", step_size=0.1, steps=[1, 2])])
+                                Probe(point="CURRENT", step_size=0.1, steps=[1, 2]),
+                                ReleaseTest(step_size=0.1, steps=[2, 3], rounds=2)])
 run = leeway.simulate(config, join, clients=["a", "bb"], processes=2, model={"w": np.zeros(2)}, out=sys.argv[2],
                       trackers=[Notes()])
 run.save_model(sys.argv[2] + "/mine.safetensors")
@@ -361,7 +436,12 @@ rounds = run.rounds()
 cosine = rounds.pairwise_cosine
 np.testing.assert_allclose(rounds.update_diversity, 2 / (1 + cosine))
 assert len(run.drift()) == 2 and run.status == "done"
-assert [s for s, *_ in Notes.steps] == [1, 2, 3, 4, 5], Notes.steps
+verdict, releases = run.verdict(), run.releases()
+assert list(releases.index) == list(verdict.releases.index) == [2, 3]
+np.testing.assert_allclose(releases.difference, releases.local_loss - releases.synchronised_loss)
+np.testing.assert_array_equal(releases.difference, verdict.releases.difference)
+assert verdict.verdict and str(verdict) == verdict.sentence, verdict
+assert [s for s, *_ in Notes.steps][:5] == [1, 2, 3, 4, 5], Notes.steps
 assert all(loss is not None for _, loss, _ in Notes.steps[:4]) and Notes.steps[4][2] > 0
 """)
         child = self.python(script, CLIENTS, self.path("run"))
@@ -576,7 +656,22 @@ class BadInputTest(PythonCase):
                             "    raise ValueError('column 3 is\\nempty')\n", address)
         self.assertEqual(child.wait(TIMEOUT), 1)
         self.assertIn("Traceback (most recent call last)", self.log(child.log_name))
-        self.await_text("server.log", "refused a: the training loop was left in the middle of a task")
+        self.await_text("server.log", "refused a: ValueError: column 3 is empty")
+        self.assertRegex(self.log("server.log"), r"refused a: ValueError: column 3 is empty \(client\d+.py, line 3\)")
+
+    def test_one_that_a_simulation_runs_too(self):
+        child = self.client("import leeway, numpy as np, sys\n"
+                            "def join(server, names):\n"
+                            "    for task in leeway.Client(server, examples=3, name=names[0]):\n"
+                            "        if task.round == 2: raise ValueError('column 3 is\\nempty')\n"
+                            "        task.report(task.model, metrics={'loss': 1})\n"
+                            "leeway.simulate('cohort { attempts: 1 } phases { train { rounds: 2 drift_off: true "
+                            "local { step_size: 0.1 steps: 1 } } }', join, clients=['a'], model={'w': np.zeros(2)}, "
+                            "out=sys.argv[1])\n", self.path("run"))
+        self.assertEqual(child.wait(TIMEOUT), 1)
+        self.assertIn("ValueError: column 3 is empty", self.log(child.log_name))
+        self.assertRegex(self.log("run/logs/server.log"), r"refused a: ValueError: column 3 is empty \(client\d+.py, line 4\)")
+        self.assertIn("Traceback (most recent call last)", self.log("run/logs/python_0.log"))
 
     def test_tasks_that_cannot_be_done_say_why_on_both_sides(self):
         sys.path.insert(0, os.path.join(SOURCE, "python"))
@@ -635,12 +730,18 @@ class BadInputTest(PythonCase):
                             "(torch.ones(3, 2), torch.ones(3, 1)), name='a')\n", address)
         self.assertEqual(child.wait(TIMEOUT), 1)
         self.assertIn("the run's model has a tensor 'w', this model has not", self.log(child.log_name))
-        _, address = self.start_server(config, 1, "other")  # the first has its one client
         data = self.synthetic(clients=1)
         client = next(n for n in os.listdir(data) if n.startswith("client"))
         code, said = self.run_program("leeway-client", "--server", address, os.path.join(data, client), check=False)
         self.assertEqual(code, 1)
         self.assertIn("--worker", said)
+        # Neither has taken the place of the one client that the run waits for.
+        child = self.client("import leeway, numpy as np, sys\n"
+                            "leeway.join(sys.argv[1], gradient=lambda w, b: (0.5 * float(w @ w), w), data=(np.ones((3, 2)),), "
+                            "name='b')\n", address)
+        self.finish(server)
+        self.finish(child)
+        self.assertEqual([c["id"] for c in self.show()["clients"]], ["b"])
 
     def test_a_model_file_that_is_missing_or_float16(self):
         config = self.write("c.textproto", 'model { file: "none.safetensors" }\n'

@@ -71,6 +71,9 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"model { linear_regression {} } phases { train { rounds: 1 local { step_size: 0.1 "
             "steps: 2 epochs: 1 } } }",
             "needs exactly one of steps"},
+        Bad{"model { linear_regression {} } phases { train { rounds: 1 loss_off: true local { "
+            "step_size: 0.1 auto_steps {} } } }",
+            "phases[0].train.loss_off leaves out losses by which auto_steps chooses"},
         Bad{"model { linear_regression {} } phases { constants {} } phases { train { rounds: 1 "
             "local { auto_step_size: true epochs: 1 } } }",
             "phases[1].train.local.auto_step_size chooses at most 1/(mu H)"},

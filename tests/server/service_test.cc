@@ -128,6 +128,20 @@ TEST_F(ServiceTest, AVersionMismatchIsRefusedAtJoin) {
   EXPECT_THAT(status.error_message(), HasSubstr("install a newer Leeway"));
 }
 
+TEST_F(ServiceTest, WhoAsksWhatTheRunIsTakesNoPlace) {
+  grpc::ClientContext context;
+  v1::Welcome welcome;
+  ASSERT_TRUE(stub_->Describe(&context, Hosting("a", 1), &welcome).ok());
+  EXPECT_TRUE(welcome.model().has_linear_regression());
+  EXPECT_EQ(welcome.protocol_version(), kNewestProtocol);
+  EXPECT_EQ(engine_->progress().joined(), 0);
+  grpc::ClientContext again;
+  v1::JoinRequest nobody = Hosting("a", 1);
+  nobody.clear_clients();
+  const grpc::Status refused = stub_->Describe(&again, nobody, &welcome);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 TEST_F(ServiceTest, TwoClientsFinishTheRun) {
   auto a = Join(Hosting("a", 1));
   auto b = Join(Hosting("b", 2));

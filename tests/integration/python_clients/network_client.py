@@ -10,8 +10,8 @@ import leeway.torch
 from leeway.torch_models import Cnn, Lstm, Mlp, lstm_loss
 
 KINDS = {
-    "cnn": (lambda: Cnn((12, 12), classes=5, filters=(4, 8), hidden=16), torch.nn.functional.cross_entropy, np.float32),
-    "mlp": (lambda: Mlp(144, [10, 7], classes=5), torch.nn.functional.cross_entropy, np.float32),
+    "cnn": (lambda: Cnn((28, 28), classes=62), torch.nn.functional.cross_entropy, np.float32),
+    "mlp": (lambda: Mlp(784, [10, 7], classes=5), torch.nn.functional.cross_entropy, np.float32),
     "lstm": (lambda: Lstm(9, 4, [6, 5], projection=3), lstm_loss, np.int64),
 }
 

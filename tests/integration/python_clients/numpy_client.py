@@ -28,6 +28,12 @@ def softmax(w, batch, l2=0.01):
     return loss, {"weight": p.T @ x + l2 * w["weight"], "bias": p.sum(axis=0) + l2 * w["bias"]}
 
 
+def softmax_smoothness(batch, l2=0.01):
+    """At every model: half the largest eigenvalue of the inputs' second moments, and the penalty's."""
+    x = np.column_stack([batch[0], np.ones(len(batch[0]))])
+    return 0.5 * np.linalg.eigvalsh(x.T @ x / len(x))[-1] + l2
+
+
 def load(folder, part="train"):
     return tuple(np.load(os.path.join(folder, f"{part}_{axis}.npy")) for axis in "xy")
 
@@ -48,4 +54,5 @@ if __name__ == "__main__":
         join_with_torch(server, {c: load(os.path.join(folder, c)) for c in clients})
         sys.exit()
     leeway.join(server, gradient={"linear": linear, "softmax": softmax}[kind],
+                smoothness=softmax_smoothness if kind == "softmax" else None,
                 data={c: load(os.path.join(folder, c)) for c in clients})
