@@ -206,8 +206,8 @@ class Figures:
         os.makedirs(directory, exist_ok=True)
 
     def panels(self, name, panels, width=4.2, share=False, beside=False):
-        """panels: [(title, x label, y label, log axes, [(label, x, y, style, colour)])].
-        beside: the legend stands beside the panel, for many curves."""
+        """panels: [(title, x label, y label, log axes, [(label, x, y, style, colour)])]. The legend
+        stands below its panel, where it hides no curve; beside: beside it, for many curves."""
         figure, axes = self.pyplot.subplots(1, len(panels), figsize=(width * len(panels), 3.3),
                                             squeeze=False, sharey=share)
         for axis, (title, x_label, y_label, logs, series) in zip(axes[0], panels):
@@ -223,8 +223,9 @@ class Figures:
                 axis.set_yscale("log")
             # With shared axes the names are the same in every panel.
             if any(s[0] for s in series) and not (share and axis is not axes[0][0]):
-                place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1)} if beside else {}
-                axis.legend(fontsize=7.5, framealpha=0.6, **place)
+                place = ({"loc": "upper left", "bbox_to_anchor": (1.01, 1)} if beside else
+                         {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18), "ncol": 2})
+                axis.legend(fontsize=7.5, frameon=False, **place)
         figure.tight_layout()
         figure.savefig(os.path.join(self.directory, name + ".svg"), metadata={"Date": None})
         self.pyplot.close(figure)
