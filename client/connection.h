@@ -20,6 +20,7 @@ struct ConnectionOptions {
   std::string name;    // of this process, for the server's log
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
   absl::Duration give_up = absl::Seconds(60);  // without a server for so long: an error
+  AnswerFunction answer = AnswerOrder;         // several processes may answer as one
 };
 
 // Blocks until the run is over (OK), has failed (Aborted, with its reason) or cannot go on
