@@ -105,6 +105,12 @@ CLI::App* AddRun(CLI::App& app, RunOptions& options) {
       ->add_option("--processes", options.processes,
                    "Client processes (default: one per client up to 100, then two per core)")
       ->check(CLI::Range(1, 1'000'000));
+  command
+      ->add_option(
+          "--mpi", options.mpi,
+          "Host all clients in one MPI job with this many ranks (mpirun must be installed)")
+      ->check(CLI::Range(1, 1'000'000))
+      ->excludes("--processes");
   command->add_flag("--tls", options.tls,
                     "Mutual TLS between the processes, with certificates made for this run");
   command->add_option("--dashboard", options.dashboard,

@@ -183,7 +183,8 @@ int Launch::Execute() {
   const OutputStyle style = OutputStyle::Of(stdout);
   view_.emplace(config_, stdout, style);
   const uint32_t processes =
-      options_.processes > 0
+      options_.mpi > 0 ? 1  // to the server
+      : options_.processes > 0
           ? options_.processes
           : DefaultProcesses(clients_.size(), std::thread::hardware_concurrency());
   processes_ = std::min<size_t>(processes, clients_.size());
@@ -192,9 +193,12 @@ int Launch::Execute() {
   view_->Note(absl::StrCat(stored_.has_value() ? "resuming" : "starting", " ",
                            config_.name().empty() ? "the run" : config_.name(), ": ",
                            clients_.size(), " clients",
-                           evaluator_.empty() ? "" : " and an evaluator", " in ", processes_,
-                           processes_ == 1 ? " process" : " processes", ", ", cost, ", logs in ",
-                           options_.out, "/logs"));
+                           evaluator_.empty() ? "" : " and an evaluator", " in ",
+                           options_.mpi > 0 ? options_.mpi : processes_,
+                           options_.mpi > 0  ? " MPI ranks"
+                           : processes_ == 1 ? " process"
+                                             : " processes",
+                           ", ", cost, ", logs in ", options_.out, "/logs"));
   if (options_.tls) {
     if (absl::Status status = MakeCertificates(); !status.ok()) return Fail(status.message());
   }
@@ -293,6 +297,27 @@ absl::StatusOr<std::string> Launch::AwaitAddress() {
                                                   Log("server")));
 }
 
+// What comes before a client's own arguments: its path or, for ranks of an MPI job, how to
+// start them. Ranks share the cores; mpirun refuses more ranks than cores, and root, unless
+// told.
+std::vector<std::string> ClientProgram(const std::string& program, uint32_t ranks) {
+  if (ranks == 0) return {program};
+  const uint32_t threads = std::max(1u, std::thread::hardware_concurrency() / ranks);
+  return {"/usr/bin/env",
+          "OMPI_ALLOW_RUN_AS_ROOT=1",
+          "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+          "mpirun",
+          "-n",
+          absl::StrCat(ranks),
+          "--oversubscribe",
+          "--bind-to",
+          "none",
+          program,
+          "--mpi",
+          "--threads",
+          absl::StrCat(threads)};
+}
+
 absl::Status Launch::StartClients(const std::string& address) {
   LEEWAY_ASSIGN_OR_RETURN(const std::string program, ProgramBeside("leeway-client"));
   const std::vector<std::vector<std::string>> shares =
@@ -300,8 +325,9 @@ absl::Status Launch::StartClients(const std::string& address) {
   size_t dealt = 0;
   for (size_t i = 0; i < shares.size(); ++i) {
     const std::string name = ProcessName(i);
-    std::vector<std::string> argv = {
-        program, "--server", address, "--state", options_.out + "/clients", "--exit-with-stdin"};
+    std::vector<std::string> argv = ClientProgram(program, options_.mpi);
+    argv.insert(argv.end(),
+                {"--server", address, "--state", options_.out + "/clients", "--exit-with-stdin"});
     const std::vector<std::string> tls = TlsFlags(name);
     argv.insert(argv.end(), tls.begin(), tls.end());
     if (made_on_the_fly_) {

@@ -17,6 +17,7 @@ struct RunOptions {
   std::string data;         // a directory with one directory per client
   std::string out;          // where the run's state, models and logs go
   uint32_t processes = 0;   // client processes; 0: see DefaultProcesses
+  uint32_t mpi = 0;         // instead: one MPI job with so many ranks
   bool tls = false;         // mutual TLS, with certificates made for this run
   bool check = false;       // only check config and, if given, data
   std::string dashboard;    // PORT or HOST:PORT of a web page; empty: none

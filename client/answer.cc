@@ -40,13 +40,22 @@ size_t DimensionOf(const Parameters& model) {
   return std::visit([](const auto& values) { return static_cast<size_t>(values.size()); }, model);
 }
 
+void DescribePayload(Answer& answer) {
+  answer.header.set_payload_size(answer.payload.size());
+  answer.header.set_payload_hash(
+      Xxh3({reinterpret_cast<const char*>(answer.payload.begin()), answer.payload.size()}));
+}
+
 // The reports of one order, as they come.
 class Gathering {
  public:
-  Gathering(const Worker& worker, const v1::Order& order, size_t dimension, uint64_t seed)
+  // With `summed`, the reports are added up even if there is only one.
+  Gathering(const Worker& worker, const v1::Order& order, size_t dimension, uint64_t seed,
+            bool summed)
       : worker_(worker),
         order_(order),
         seed_(seed),
+        summed_(summed),
         sums_(order.task(), dimension),
         steps_(StepsFor(order.task())),
         outcomes_(static_cast<size_t>(order.clients_size())) {
@@ -61,8 +70,29 @@ class Gathering {
   }
 
   Answer Finish() && {
+    v1::ReportHeader header = Header();
+    if (!alone()) {
+      return WriteSum(std::move(header), {total_.flat().begin(), total_.flat().end()});
+    }
     Answer answer;
-    v1::ReportHeader& header = answer.header;
+    answer.header = std::move(header);
+    if (answer.header.clients().empty()) return answer;
+    answer.payload =
+        std::visit([&](auto& own) { return WriteSingle(own, answer.header); }, *single_);
+    DescribePayload(answer);
+    return answer;
+  }
+  SummedAnswer Sum() && { return {Header(), std::move(total_)}; }
+
+ private:
+  bool alone() const { return !summed_ && outcomes_.size() == 1; }
+  uint32_t ClientAt(size_t place) const { return order_.clients(static_cast<int>(place)); }
+  uint32_t GroupAt(size_t place) const {
+    return order_.groups().empty() ? 0 : order_.groups(static_cast<int>(place));
+  }
+
+  v1::ReportHeader Header() const {
+    v1::ReportHeader header;
     header.set_run_id(order_.run_id());
     header.set_round(order_.round());
     header.set_attempt(order_.attempt());
@@ -78,24 +108,7 @@ class Gathering {
         failure.set_message(std::string(outcomes_[place].message()));
       }
     }
-    if (header.clients().empty()) return answer;
-    if (alone()) {
-      answer.payload = std::visit([&](auto& own) { return WriteSingle(own, header); }, *single_);
-    } else {
-      answer.payload =
-          OwningSlice(std::vector<int64_t>(total_.flat().begin(), total_.flat().end()));
-    }
-    header.set_payload_size(answer.payload.size());
-    header.set_payload_hash(
-        Xxh3({reinterpret_cast<const char*>(answer.payload.begin()), answer.payload.size()}));
-    return answer;
-  }
-
- private:
-  bool alone() const { return outcomes_.size() == 1; }
-  uint32_t ClientAt(size_t place) const { return order_.clients(static_cast<int>(place)); }
-  uint32_t GroupAt(size_t place) const {
-    return order_.groups().empty() ? 0 : order_.groups(static_cast<int>(place));
+    return header;
   }
 
   template <typename T>
@@ -128,6 +141,7 @@ class Gathering {
   const Worker& worker_;
   const v1::Order& order_;
   const uint64_t seed_;
+  const bool summed_;
   const TaskSums sums_;
   const std::vector<std::unique_ptr<ReportStep>> steps_;
   std::vector<absl::Status> outcomes_;  // by place in the order
@@ -136,32 +150,59 @@ class Gathering {
   Tally total_;  // of several; guarded by mu_
 };
 
-}  // namespace
+// The order's reports, or for each client why there is none.
+absl::Status Gather(Worker& worker, const v1::Order& order, const OrderModels& models,
+                    Gathering& gathering) {
+  LEEWAY_RETURN_IF_ERROR(CheckSums(order.task()));
+  return worker.Compute(order, models, [&](size_t place, absl::StatusOr<AnyReport> report) {
+    gathering.Add(place, std::move(report));
+  });
+}
 
-absl::StatusOr<Answer> AnswerOrder(Worker& worker, const v1::Order& order,
-                                   const OrderModels& models, uint64_t seed) {
+absl::StatusOr<std::unique_ptr<Gathering>> GatherAll(Worker& worker, const v1::Order& order,
+                                                     const OrderModels& models, uint64_t seed,
+                                                     bool summed) {
   for (const uint32_t client : order.clients()) {
     if (client >= worker.clients()) {
       return absl::InternalError(
           absl::StrCat("order names hosted client ", client, " of ", worker.clients()));
     }
   }
+  const size_t dimension = DimensionOf(*models.model);
+  auto gathering = std::make_unique<Gathering>(worker, order, dimension, seed, summed);
+  const absl::Status gathered = Gather(worker, order, models, *gathering);
+  if (gathered.ok()) return gathering;
   // Other tasks of the run may be within reach, so the process stays in it.
-  const auto fail_all = [&](const absl::Status& why) {
-    Gathering failures(worker, order, DimensionOf(*models.model), seed);
-    for (size_t place = 0; place < static_cast<size_t>(order.clients_size()); ++place) {
-      failures.Add(place, why);
-    }
-    return std::move(failures).Finish();
-  };
-  if (const absl::Status known = CheckSums(order.task()); !known.ok()) return fail_all(known);
-  Gathering gathering(worker, order, DimensionOf(*models.model), seed);
-  const absl::Status computed =
-      worker.Compute(order, models, [&](size_t place, absl::StatusOr<AnyReport> report) {
-        gathering.Add(place, std::move(report));
-      });
-  if (!computed.ok()) return fail_all(computed);
-  return std::move(gathering).Finish();
+  gathering = std::make_unique<Gathering>(worker, order, dimension, seed, summed);
+  for (size_t place = 0; place < static_cast<size_t>(order.clients_size()); ++place) {
+    gathering->Add(place, gathered);
+  }
+  return gathering;
+}
+
+}  // namespace
+
+absl::StatusOr<Answer> AnswerOrder(Worker& worker, const v1::Order& order,
+                                   const OrderModels& models, uint64_t seed) {
+  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<Gathering> gathering,
+                          GatherAll(worker, order, models, seed, /*summed=*/false));
+  return std::move(*gathering).Finish();
+}
+
+absl::StatusOr<SummedAnswer> SumOrder(Worker& worker, const v1::Order& order,
+                                      const OrderModels& models, uint64_t seed) {
+  LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<Gathering> gathering,
+                          GatherAll(worker, order, models, seed, /*summed=*/true));
+  return std::move(*gathering).Sum();
+}
+
+Answer WriteSum(v1::ReportHeader header, std::vector<int64_t> flat) {
+  Answer answer;
+  answer.header = std::move(header);
+  if (answer.header.clients().empty()) return answer;
+  answer.payload = OwningSlice(std::move(flat));
+  DescribePayload(answer);
+  return answer;
 }
 
 }  // namespace leeway

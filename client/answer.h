@@ -6,9 +6,12 @@
 #include <grpcpp/support/slice.h>
 
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/worker.h"
+#include "common/tally.h"
 #include "common/vectors.h"
 #include "proto/federation.pb.h"
 
@@ -24,6 +27,20 @@ struct Answer {
 // sense is an error. `seed` is the run's.
 absl::StatusOr<Answer> AnswerOrder(Worker& worker, const v1::Order& order,
                                    const OrderModels& models, uint64_t seed);
+using AnswerFunction = std::function<decltype(AnswerOrder)>;
+
+// The exact sum of an order's clients, before it is written: several processes may merge
+// theirs first.
+struct SummedAnswer {
+  v1::ReportHeader header;  // all but what describes the payload
+  Tally total;
+};
+
+// Like AnswerOrder, as a sum even for a single client, or for none.
+absl::StatusOr<SummedAnswer> SumOrder(Worker& worker, const v1::Order& order,
+                                      const OrderModels& models, uint64_t seed);
+// The answer that carries the sum.
+Answer WriteSum(v1::ReportHeader header, std::vector<int64_t> flat);
 
 }  // namespace leeway
 

@@ -28,7 +28,7 @@ class Member {
       : worker_(worker),
         options_(options),
         channel_(MakeChannel(options)),
-        part_(worker, channel_) {
+        part_(worker, options.answer, channel_) {
     std::random_device random;
     instance_ = (uint64_t{random()} << 32) | random();
   }

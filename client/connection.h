@@ -24,6 +24,7 @@ struct ConnectionOptions {
   // Held while an order is answered, until the server has heard of a failure: whoever ends this
   // process from another thread waits for it.
   std::shared_ptr<Mutex> answering = std::make_shared<Mutex>();
+  AnswerFunction answer = AnswerOrder;  // several processes may answer as one
 };
 
 // Blocks until the run is over (OK), has failed (Aborted, with its reason) or cannot go on

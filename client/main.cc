@@ -19,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "client/builtin_worker.h"
 #include "client/connection.h"
+#include "client/job.h"
 #include "client/process_worker.h"
 #include "client/worker_program.h"
 #include "common/credentials.h"
@@ -50,6 +51,7 @@ struct Flags {
   TlsFiles tls;
   bool insecure_anywhere = false;
   bool exit_with_stdin = false;
+  bool mpi = false;
 };
 
 void Declare(CLI::App& app, Flags& flags) {
@@ -99,13 +101,17 @@ void Declare(CLI::App& app, Flags& flags) {
                "alter models and reports");
   app.add_flag("--exit-with-stdin", flags.exit_with_stdin,
                "Stop when standard input ends (for programs that start clients)");
+  app.add_flag("--mpi", flags.mpi,
+               "This is a rank of an MPI job (mpirun, srun), whose ranks the server sees as one "
+               "process: each hosts a share of the data given here; docs/scale.md");
   app.footer(
       "Examples:\n"
       "  leeway-client --server 127.0.0.1:4760 data/client_00 data/client_01\n"
       "  leeway-client --server 127.0.0.1:4760 data/million/synthetic.json:0-499999\n"
       "  leeway-client --server 127.0.0.1:4760 --worker 'python3 my_client.py'\n"
       "  leeway-client --server fl.example.org:4760 --tls-ca ca.crt --tls-cert a.crt --tls-key "
-      "a.key data/a\n\n"
+      "a.key data/a\n"
+      "  mpirun -n 4 leeway-client --mpi --server head:4760 --insecure-anywhere data/client_*\n\n"
       "Exit codes: 0 the run is over, 1 refused or no server, 2 wrong usage or bad data, 3 the run "
       "has failed.");
 }
@@ -162,7 +168,8 @@ void ExitWithWorker(int fd, std::shared_ptr<Mutex> answering) {
   }).detach();
 }
 
-absl::Status TakePartWithProgram(Flags& flags, const ConnectionOptions& options, bool& started) {
+absl::Status TakePartWithProgram(Flags& flags, Job& job, const ConnectionOptions& options,
+                                 bool& started) {
   ProcessWorkerOptions& program = flags.program;
   program.start = absl::Seconds(flags.program_start_seconds);
   program.deadline = absl::Seconds(flags.program_deadline_seconds);
@@ -171,7 +178,7 @@ absl::Status TakePartWithProgram(Flags& flags, const ConnectionOptions& options,
                           ProcessWorker::Start(program));
   started = true;
   if (program.fd >= 0) ExitWithWorker(program.fd, options.answering);
-  const absl::Status outcome = TakePart(*worker, options);
+  const absl::Status outcome = job.TakePart(*worker, options);
   run_over = true;
   worker->Finish(outcome.message());
   return outcome;
@@ -185,6 +192,8 @@ int Main(int argc, char** argv) {
                "leeway-client");
   Declare(app, flags);
   if (const std::optional<int> code = ParseOrExit(app, argc, argv)) return *code;
+  absl::StatusOr<std::unique_ptr<Job>> job = EnterJob(flags.mpi, argv);
+  if (!job.ok()) return Fail(2, job.status());
   // Keep freed update buffers: fresh pages for each would cost more than the work.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
@@ -202,15 +211,18 @@ int Main(int argc, char** argv) {
   options.give_up = absl::Seconds(flags.give_up_seconds);
   if (!flags.program.command.empty() || flags.program.fd >= 0) {
     bool started = false;
-    const absl::Status outcome = TakePartWithProgram(flags, options, started);
+    const absl::Status outcome = TakePartWithProgram(flags, **job, options, started);
     return outcome.ok() ? 0 : Fail(started ? CodeOf(outcome) : 2, outcome);
   }
   flags.worker.threads =
       flags.threads > 0 ? flags.threads : std::max(1u, std::thread::hardware_concurrency());
   flags.worker.keep_bytes = flags.keep_mb << 20;
+  if (const absl::Status share = (*job)->TakeShare(flags.worker); !share.ok()) {
+    return Fail(2, share);
+  }
   absl::StatusOr<std::unique_ptr<BuiltinWorker>> worker = BuiltinWorker::Load(flags.worker);
   if (!worker.ok()) return Fail(2, worker.status());
-  const absl::Status outcome = TakePart(**worker, options);
+  const absl::Status outcome = (*job)->TakePart(**worker, options);
   return outcome.ok() ? 0 : Fail(CodeOf(outcome), outcome);
 }
 

@@ -22,6 +22,7 @@ bool IsTransient(const absl::Status& status) {
 
 void ReportUpload::Send(const Answer& report) {
   resent_ = 0;
+  refused_ = false;
   Write(report);
 }
 

@@ -35,7 +35,7 @@ class ReportUpload {
   // process has to join again, or cannot take part any more; a report that the server has
   // refused is none, and is told by refused().
   absl::Status HandleEnd(const Answer& last);
-  // The server has refused a report.
+  // The server has refused the last report.
   bool refused() const { return refused_; }
 
  private:

@@ -3,10 +3,23 @@
 #include <set>
 #include <utility>
 
+#include "common/digest.h"
 #include "common/failpoint.h"
 #include "common/status.h"
 
 namespace leeway {
+namespace {
+
+// Of what the answer depends on besides round, model and clients. A server that was restarted
+// with other limits asks for the same round in another way.
+uint64_t TaskDigest(const v1::Order& order) {
+  v1::Order asked;
+  *asked.mutable_task() = order.task();
+  *asked.mutable_groups() = order.groups();
+  return Xxh3(asked.SerializeAsString());
+}
+
+}  // namespace
 
 absl::Status RunMember::Prepare(const v1::Welcome& welcome) {
   LEEWAY_RETURN_IF_ERROR(worker_.Prepare(welcome));
@@ -33,7 +46,8 @@ absl::StatusOr<bool> RunMember::Answer(const v1::Order& order) {
   if (absl::IsNotFound(models.status())) return false;
   LEEWAY_RETURN_IF_ERROR(models.status());
   Failpoint("client.before_work");
-  LEEWAY_ASSIGN_OR_RETURN(last_, AnswerOrder(worker_, order, *models, seed_));
+  LEEWAY_ASSIGN_OR_RETURN(last_, answer_(worker_, order, *models, seed_));
+  last_task_ = TaskDigest(order);
   Failpoint("client.after_work");
   // A worker that has failed may end this process with itself: not before the server knows.
   last_.header.set_without_receipt(last_.header.failures().empty());
@@ -43,7 +57,8 @@ absl::StatusOr<bool> RunMember::Answer(const v1::Order& order) {
 bool RunMember::IsAnswered(const v1::Order& order) const {
   const v1::ReportHeader& last = last_.header;
   if (last.run_id() != order.run_id() || last.round() != order.round() ||
-      last.attempt() != order.attempt() || last.base_sha256() != order.model().sha256()) {
+      last.attempt() != order.attempt() || last.base_sha256() != order.model().sha256() ||
+      last_task_ != TaskDigest(order)) {
     return false;
   }
   std::set<std::string> answered(last.clients().begin(), last.clients().end());

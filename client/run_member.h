@@ -24,16 +24,16 @@ namespace leeway {
 class RunMember {
  public:
   // The worker outlives this.
-  RunMember(Worker& worker, std::shared_ptr<grpc::Channel> channel)
-      : worker_(worker), models_(worker, std::move(channel)) {}
+  RunMember(Worker& worker, AnswerFunction answer, std::shared_ptr<grpc::Channel> channel)
+      : worker_(worker), answer_(std::move(answer)), models_(worker, std::move(channel)) {}
 
   // Before the first order: can the worker compute the run's model?
   absl::Status Prepare(const v1::Welcome& welcome);
   // An order with a welcome. A server that was gone may come back with another run: then
   // nothing of the old one counts any more. A run's id stands for all its settings.
   absl::Status Enter(const v1::Order& order);
-  // Makes the answer to an order the last one, unless it is. False if the order's round has
-  // moved on, and nobody waits for an answer.
+  // Computes the report that `order` asks for and keeps it as last(); does nothing if last() is
+  // that report. False if the order's round is over, so that nobody waits for a report.
   absl::StatusOr<bool> Answer(const v1::Order& order);
   const leeway::Answer& last() const { return last_; }
 
@@ -43,11 +43,13 @@ class RunMember {
   bool IsAnswered(const v1::Order& order) const;
 
   Worker& worker_;
+  const AnswerFunction answer_;
   ModelFetch models_;
   std::string prepared_;  // the welcome that Prepare was called with, until a run begins
   std::string run_id_;    // of the run that worker_ is prepared for
   uint64_t seed_ = 0;
   leeway::Answer last_;
+  uint64_t last_task_ = 0;  // digest of the task that it answers
 };
 
 }  // namespace leeway

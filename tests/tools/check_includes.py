@@ -15,6 +15,7 @@ ARROWS = {
     "server": {"proto", "common", "records"},
     "dashboard": {"proto", "common", "records"},
     "client": {"proto", "common"},
+    "engines": {"proto", "common", "client"},
     "cli": {"proto", "common", "records", "dashboard", "client"},
 }
 # A program's main file puts the parts together.

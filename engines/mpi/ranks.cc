@@ -1,0 +1,124 @@
+#include "engines/mpi/ranks.h"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace leeway {
+namespace {
+
+// MPI counts with int.
+constexpr size_t kMostBytes = size_t{1} << 28;
+// Sums of this many integers at a time: what MPI needs of memory for a sum follows the block.
+constexpr size_t kSumBlock = size_t{1} << 22;
+
+// MPI waits at full speed. Where the wait may be long, for an order or for a slower rank, this
+// leaves the core to those who compute: it looks often at first and then every millisecond.
+void AwaitPatiently(MPI_Request& request) {
+  absl::Duration pause = absl::Microseconds(10);
+  for (int looks = 0;; ++looks) {
+    int done = 0;
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (done != 0) return;
+    if (looks < 100) {
+      std::this_thread::yield();
+      continue;
+    }
+    absl::SleepFor(pause);
+    pause = std::min(pause * 1.2, absl::Milliseconds(1));
+  }
+}
+
+}  // namespace
+
+// MPI's default error handler ends the job, so what its calls return is always success.
+Ranks::Ranks() {
+  int provided = 0;
+  // Only this thread calls MPI; others compute.
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+  MPI_Comm_size(MPI_COMM_WORLD, &size_);
+}
+
+Ranks::~Ranks() { MPI_Finalize(); }
+
+void Ranks::Broadcast(absl::Span<std::byte> bytes) const {
+  for (size_t begin = 0; begin < bytes.size(); begin += kMostBytes) {
+    const absl::Span<std::byte> block = bytes.subspan(begin, kMostBytes);
+    MPI_Bcast(block.data(), static_cast<int>(block.size()), MPI_BYTE, 0, MPI_COMM_WORLD);
+  }
+}
+
+uint64_t Ranks::BroadcastPatiently(uint64_t value) const {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ibcast(&value, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD, &request);
+  AwaitPatiently(request);
+  return value;
+}
+
+uint64_t Ranks::Broadcast(uint64_t value) const {
+  MPI_Bcast(&value, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+  return value;
+}
+
+void Ranks::Broadcast(std::string& text) const {
+  text.resize(Broadcast(uint64_t{text.size()}));
+  Broadcast(absl::MakeSpan(reinterpret_cast<std::byte*>(text.data()), text.size()));
+}
+
+std::vector<std::string> Ranks::Gather(const std::string& text) const {
+  const int own = static_cast<int>(text.size());
+  std::vector<int> sizes(static_cast<size_t>(size_));
+  MPI_Gather(&own, 1, MPI_INT, sizes.data(), 1, MPI_INT, 0, MPI_COMM_WORLD);
+  std::vector<int> begins(sizes.size(), 0);
+  for (size_t i = 1; i < sizes.size(); ++i) begins[i] = begins[i - 1] + sizes[i - 1];
+  std::string all(first() ? static_cast<size_t>(begins.back() + sizes.back()) : 0, '\0');
+  MPI_Gatherv(text.data(), own, MPI_BYTE, all.data(), sizes.data(), begins.data(), MPI_BYTE, 0,
+              MPI_COMM_WORLD);
+  std::vector<std::string> texts;
+  if (!first()) return texts;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    texts.push_back(all.substr(static_cast<size_t>(begins[i]), static_cast<size_t>(sizes[i])));
+  }
+  return texts;
+}
+
+std::vector<double> Ranks::Gather(double value) const {
+  std::vector<double> values(static_cast<size_t>(size_));
+  MPI_Gather(&value, 1, MPI_DOUBLE, values.data(), 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+  return values;
+}
+
+// Unsigned, because a sum of limbs may wrap; the integers are two's complement either way.
+void Ranks::Sum(std::vector<int64_t>& values) const {
+  for (size_t begin = 0; begin < values.size(); begin += kSumBlock) {
+    int64_t* block = values.data() + begin;
+    const int count = static_cast<int>(std::min(kSumBlock, values.size() - begin));
+    MPI_Reduce(first() ? MPI_IN_PLACE : block, first() ? block : nullptr, count, MPI_UINT64_T,
+               MPI_SUM, 0, MPI_COMM_WORLD);
+  }
+}
+
+absl::Status Ranks::Agree(const absl::Status& own) const {
+  const int failed = own.ok() ? size_ : rank_;
+  int speaker = size_;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Iallreduce(&failed, &speaker, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD, &request);
+  AwaitPatiently(request);
+  if (speaker == size_) return absl::OkStatus();
+  int code = static_cast<int>(own.code());
+  MPI_Bcast(&code, 1, MPI_INT, speaker, MPI_COMM_WORLD);
+  std::string message(own.message());
+  int length = static_cast<int>(message.size());
+  MPI_Bcast(&length, 1, MPI_INT, speaker, MPI_COMM_WORLD);
+  message.resize(static_cast<size_t>(length));
+  MPI_Bcast(message.data(), length, MPI_BYTE, speaker, MPI_COMM_WORLD);
+  return absl::Status(static_cast<absl::StatusCode>(code),
+                      absl::StrCat("rank ", speaker, ": ", message));
+}
+
+}  // namespace leeway

@@ -1,0 +1,51 @@
+// Ranks: the processes of one MPI job, and the few things that they do together. Every call
+// is made by all ranks, in the same order. Rank 0 is the one that speaks to the server. For
+// the thread that made it.
+#ifndef LEEWAY_ENGINES_MPI_RANKS_H_
+#define LEEWAY_ENGINES_MPI_RANKS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+
+namespace leeway {
+
+class Ranks {
+ public:
+  // Starts MPI and ends it.
+  Ranks();
+  ~Ranks();
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  bool first() const { return rank_ == 0; }
+
+  // What rank 0 has, on all ranks.
+  void Broadcast(std::string& text) const;
+  void Broadcast(absl::Span<std::byte> bytes) const;
+  uint64_t Broadcast(uint64_t value) const;
+  // The same, without taking up a core while it waits.
+  uint64_t BroadcastPatiently(uint64_t value) const;
+  // Every rank's text, by rank; on rank 0 only.
+  std::vector<std::string> Gather(const std::string& text) const;
+  std::vector<double> Gather(double value) const;
+  // Leaves on rank 0 the sum over ranks, modulo 2^64. Elsewhere `values` stay as they are.
+  void Sum(std::vector<int64_t>& values) const;
+  // On all ranks, when the last has come: OK if all are, else the error of the first rank that has
+  // one, which it names.
+  absl::Status Agree(const absl::Status& own) const;
+
+ private:
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_ENGINES_MPI_RANKS_H_
