@@ -1,9 +1,11 @@
 """Clients that come late, leave and return while a run is under way, with real processes."""
 
+import json
 import os
 import shutil
 import signal
 import unittest
+import urllib.request
 
 import numpy as np
 
@@ -26,14 +28,24 @@ class RosterTest(LeewayCase):
                           os.path.join(data or self.data, f"client_{index:03}"),
                           log=log or f"client{index}.log", failpoint=failpoint)
 
-    def serve(self, config, clients, state="run", listen="127.0.0.1:0"):
+    def serve(self, config, clients, state="run", listen="127.0.0.1:0", more=()):
         address_file = self.path(state + ".address")
         if os.path.exists(address_file):
             os.remove(address_file)
         server = self.start("leeway-server", "--config", config, "--state", self.path(state),
                             "--clients", clients, "--listen", listen, "--address-file",
-                            address_file, log=f"server{len(self.children)}.log")
+                            address_file, *more, log=f"server{len(self.children)}.log")
         return server, self.await_file(address_file, server), f"server{len(self.children) - 1}.log"
+
+    def await_state(self, url, client, state):
+        """Waits until the page at `url` is told that a client is in this state."""
+        with urllib.request.urlopen(url + "events", timeout=TIMEOUT) as news:
+            for line in news:
+                if line.startswith(b"data: "):
+                    told = json.loads(line[len(b"data: "):])
+                    if (client, state) in [(c["id"], c["state"]) for c in told.get("clients", [])]:
+                        return told["progress"]
+        self.fail(f"{client} was never {state}")
 
     def resume(self, child):
         child.send_signal(signal.SIGCONT)
@@ -131,13 +143,16 @@ class RosterTest(LeewayCase):
     def test_measuring_phases_hold_their_clients(self):
         config = self.configure("phases { optimum {} } phases { probe { point: OPTIMUM "
                                 "step_size: 0.01 steps: [1, 4] } } " + TRAIN, rounds=5)
-        server, address, log = self.serve(config, 3)
+        server, address, log = self.serve(config, 3, more=("--dashboard", "127.0.0.1:0"))
+        address, url = address.split("\n")
         slow = self.client(address, 0, "client.before_work:2:stop")
         for i in (1, 2):
             self.client(address, i)
         self.await_stopped(slow)
         self.client(address, 3)
         self.await_text(log, "phase 1 (optimum) needs the same clients to its end")
+        progress = self.await_state(url, "client_003", "waiting")
+        self.assertEqual([progress[k] for k in ("epoch", "population", "waiting")], [1, 3, 1])
         self.resume(slow)
         self.assertEqual(server.wait(TIMEOUT), 0, self.log(log))
         run = self.show()
@@ -145,6 +160,9 @@ class RosterTest(LeewayCase):
         self.assertEqual([r["population"] for r in run["rounds"]], [4] * 5)
         self.assertEqual([e["kind"] for e in run["events"] if e["kind"] in ("waiting", "epoch")],
                          ["waiting", "epoch"])
+        self.run_program("leeway", "report", self.path("run"))
+        with open(self.path("run", "report", "report.html")) as f:
+            self.assertIn("4 clients: &#39;client_003&#39; enters", f.read().replace("'", "&#39;"))
         _, text = self.run_program("leeway", "show", self.path("run"))
         self.assertIn("clients came or left between the measurements: w* about the 3 clients of "
                       "epoch 1", text)

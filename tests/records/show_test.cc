@@ -156,7 +156,7 @@ TEST(RunJsonTest, WhatIsNotThereIsNull) {
   EXPECT_EQ(json::parse(RunJson(run)), json::parse(R"({
     "status": "gathering", "seed": null, "optimum": null, "constants": null,
     "fixed_points": [], "releases": [], "probes": [], "rounds": [], "evaluations": [], "troubles": 0, "final_model": null,
-    "run_id": null, "config": null, "models": {}, "clients": [], "events": []})"));
+    "run_id": null, "config": null, "models": {}, "clients": [], "epochs": [], "events": []})"));
   EXPECT_THAT(RunText(run), HasSubstr("waiting for its clients"));
 }
 
