@@ -118,6 +118,7 @@ absl::Status Engine::Resume() {
       script_, Script::Resume(
                    options_.config, data_->layout, roster_.population(), saved->script,
                    [this](const std::string& sha) { return journal_->LoadModel(sha); }, examples));
+  LEEWAY_RETURN_IF_ERROR(script_->SetBaseline(options_.baseline));
   if (const uint64_t since = script_->states_since(); since > 0) {
     LEEWAY_ASSIGN_OR_RETURN(const auto rounds, journal_->AcceptedSince(since));
     for (const auto& [round, accepted] : rounds) roster_.CountIn(round, accepted);
@@ -187,6 +188,7 @@ absl::Status Engine::GatherClients() {
     data = *data_;
   }
   script_.emplace(options_.config, std::move(data.layout), population, examples, options_.initial);
+  LEEWAY_RETURN_IF_ERROR(script_->SetBaseline(options_.baseline));
   LEEWAY_RETURN_IF_ERROR(journal_->Begin(data.schema, stored, script_->initial(), script_->Save()));
   MutexLock lock(&mu_);
   progress_.set_state(v1::RUNNING);

@@ -32,6 +32,9 @@ class Script {
       const std::function<absl::StatusOr<std::string>(const std::string&)>& load,
       uint64_t examples = 0);
 
+  // The model of config.baseline. An error if it is of another shape than the run's.
+  absl::Status SetBaseline(ModelPtr baseline);
+
   bool done() const { return phase_ == nullptr; }
   // The next round: a pure function of the state. Not when done().
   RoundPlan Next() const;
