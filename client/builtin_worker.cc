@@ -203,7 +203,11 @@ absl::StatusOr<AnyReport> BuiltinWorker::ComputeOne(const v1::Order& order, size
   AnyObjective made;
   LEEWAY_ASSIGN_OR_RETURN(AnyObjective * objective, ObjectiveOf(client, made));
   const std::string id = ClientId(client);
-  const Rng rng(seed_, order.round(), ClientKey(id), Purpose::kBatchOrder);
+  const uint64_t round =
+      order.task().batch_round() > 0 ? order.task().batch_round() : order.round();
+  // Fine-tuning is the same in every round of an evaluation, so that counts are of one quantity.
+  const Rng rng = task.fine_tunes ? Rng(seed_, 0, ClientKey(id), Purpose::kFineTuning)
+                                  : Rng(seed_, round, ClientKey(id), Purpose::kBatchOrder);
   const bool keeps_state = KeepsState(order.task().rule());
   StateStore::State before;
   if (keeps_state) {

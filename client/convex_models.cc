@@ -331,6 +331,10 @@ class SoftmaxRegression final : public Objective<double> {
     return smoothness_;
   }
 
+  // Adding the same to the weights of all classes changes no probability, so that the
+  // penalty alone curves the loss in these directions.
+  std::optional<double> ConvexityEverywhere() const override { return l2_; }
+
   TestResult Test(ConstVectorRef<double> w) override {
     TestResult result;
     result.examples = static_cast<uint64_t>(test_x_.rows());

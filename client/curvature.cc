@@ -33,7 +33,10 @@ absl::StatusOr<double> DistanceToReference(Objective<double>& objective, const v
 absl::StatusOr<double> QuantityOf(absl::string_view name, Objective<double>& objective,
                                   const v1::Task& task, const Vector<double>& w) {
   if (name == kHessianDistanceAbove) return DistanceToReference(objective, task, w);
-  if (name == kConvexityAbove) return SpectrumOf(objective, w).smallest;
+  if (name == kConvexityAbove) {
+    const std::optional<double> known = objective.ConvexityEverywhere();
+    return known ? *known : SpectrumOf(objective, w).smallest;
+  }
   if (const std::optional<double> bound = objective.SmoothnessEverywhere()) return *bound;
   return SpectrumOf(objective, w).largest;
 }

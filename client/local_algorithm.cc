@@ -8,6 +8,8 @@ std::unique_ptr<LocalAlgorithm<T>> MakeFedProx(const v1::FedProx& config);
 template <typename T>
 absl::StatusOr<std::unique_ptr<LocalAlgorithm<T>>> MakeScaffold(const LocalTask& task,
                                                                 Vector<T>& state);
+template <typename T>
+std::unique_ptr<LocalAlgorithm<T>> MakeFedNova();
 
 bool KeepsState(const v1::LocalRule& rule) { return rule.has_scaffold(); }
 
@@ -20,6 +22,8 @@ absl::StatusOr<std::unique_ptr<LocalAlgorithm<T>>> MakeLocalAlgorithm(const Loca
       return MakeFedProx<T>(rule.fedprox());
     case v1::LocalRule::kScaffold:
       return MakeScaffold<T>(task, state);
+    case v1::LocalRule::kFednova:
+      return MakeFedNova<T>();
     default:
       return std::unique_ptr<LocalAlgorithm<T>>();
   }

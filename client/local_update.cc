@@ -63,7 +63,8 @@ absl::StatusOr<Plan> MakePlan(const LocalTask& task, uint64_t examples) {
         "', which Leeway's own models do not report: leave it out of train.metrics, or "
         "take part with a worker that reports it (docs/worker.md)"));
   }
-  const bool moves = task.displacement != TaskSums::kNone || !task.drifts.empty();
+  const bool moves = task.displacement != TaskSums::kNone || !task.drifts.empty() ||
+                     (task.fine_tunes && examples > 0);
   const double step_size = rule.step_size();
   if (moves && !(std::isfinite(step_size) && step_size > 0)) {
     return absl::InvalidArgumentError(
@@ -81,17 +82,20 @@ absl::StatusOr<Plan> MakePlan(const LocalTask& task, uint64_t examples) {
         "rule.steps and rule.epochs are 0: give one of them to move at all");
   }
   LEEWAY_ASSIGN_OR_RETURN(plan.drift_at, DriftAt(task, plan.rule_steps));
-  plan.steps = task.displacement != TaskSums::kNone ? plan.rule_steps : plan.drift_at.back();
+  const bool all = task.displacement != TaskSums::kNone || task.fine_tunes;
+  plan.steps = all ? plan.rule_steps : plan.drift_at.back();
   return plan;
 }
 
 // Cuts passes over the rows 0 .. examples-1 into batches.
 class Batches {
  public:
-  Batches(const Plan& plan, uint64_t examples, Rng rng)
+  // Without the first `skipped` batches.
+  Batches(const Plan& plan, uint64_t examples, Rng rng, uint64_t skipped = 0)
       : batch_size_(plan.batch_size), rng_(rng), order_(plan.full_batch ? 0 : examples) {
     std::iota(order_.begin(), order_.end(), 0u);
     next_ = order_.size();
+    for (uint64_t i = 0; i < skipped && !order_.empty(); ++i) Next();
   }
 
   absl::Span<const uint32_t> Next() {
@@ -138,7 +142,7 @@ class Trajectory {
         step_size_(static_cast<T>(task_.rule().step_size())),
         start_(start),
         algorithm_(algorithm),
-        first_{plan.full_batch, Batches(plan, objective.examples(), rng), {}} {
+        first_{plan.full_batch, Batches(plan, objective.examples(), rng, task_.batch_step()), {}} {
     if (!task.repeats || plan.full_batch) return;
     others_.reserve(task_.repeats());
     others_.push_back({true, Batches(plan, 0, rng), {}});
@@ -158,12 +162,13 @@ class Trajectory {
           "the model to start from is not finite: restart from an earlier one with a lower "
           "step_size");
     }
-    if (local_task_.trains()) {
+    // An evaluator has nothing to fine-tune with.
+    if (local_task_.trains() || (local_task_.fine_tunes && objective_.examples() > 0)) {
       Start();
       LEEWAY_RETURN_IF_ERROR(Difference());
       LEEWAY_RETURN_IF_ERROR(Move());
     }
-    if (local_task_.tests) Test();
+    if (local_task_.tests) LEEWAY_RETURN_IF_ERROR(Test());
     if (local_task_.targets) Targets();
     LEEWAY_RETURN_IF_ERROR(Curvature());
     sums.Derive<T>(report_.weight, report_.vectors, absl::MakeSpan(report_.numbers));
@@ -242,6 +247,7 @@ class Trajectory {
       }
     }
     if (local_task_.displacement != TaskSums::kNone) Report(local_task_.displacement) = first_.u;
+    Set(local_task_.sums().number(kLocalSteps), static_cast<double>(plan_.steps));
     if (algorithm_ && plan_.steps > 0) {
       algorithm_->Finish(first_.u, plan_.steps,
                          [this](absl::string_view sum, const Vector<T>& value) {
@@ -305,18 +311,45 @@ class Trajectory {
         static_cast<double>(report_.weight) * variance / (length * length));
   }
 
-  void Test() {
+  absl::Status Test() {
     const TaskSums& sums = local_task_.sums();
-    const TestResult result = objective_.Test(start_);
+    const bool moved = local_task_.fine_tunes && first_.u.size() > 0;
+    const Vector<T> evaluated = moved ? Vector<T>(start_ - first_.u) : start_;
+    const TestResult result = objective_.Test(evaluated);
     const auto examples = static_cast<double>(result.examples);
     Set(sums.number(kTestExamples), examples);
     Set(sums.number(kTestLoss), result.loss_sum);
     Set(sums.number(kTestCorrect), static_cast<double>(result.correct));
-    if (result.examples == 0) return;  // no test part: above no threshold
+    LEEWAY_RETURN_IF_ERROR(TestDifference(evaluated, result));
+    if (result.examples == 0) return absl::OkStatus();  // no test part: above no threshold
     CountAbove(task_, kAccuracyAbove, static_cast<double>(result.correct) / examples, sums,
                absl::MakeSpan(report_.numbers));
     CountAbove(task_, kTestLossAbove, result.loss_sum / examples, sums,
                absl::MakeSpan(report_.numbers));
+    return absl::OkStatus();
+  }
+
+  // Is this client better off with `evaluated` than with the other model? Without a test part
+  // the training part tells, unless the client has just been fitted to it.
+  absl::Status TestDifference(const Vector<T>& evaluated, const TestResult& result) {
+    const TaskSums& sums = local_task_.sums();
+    if (sums.number(kTestDifference) == TaskSums::kNone) return absl::OkStatus();
+    if (result.examples == 0 && (local_task_.fine_tunes || objective_.examples() == 0)) {
+      return absl::OkStatus();
+    }
+    LEEWAY_ASSIGN_OR_RETURN(const Vector<T>* other, local_task_.Other<T>(kOtherModel));
+    double difference = 0;
+    if (result.examples > 0) {
+      difference = (result.loss_sum - objective_.Test(*other).loss_sum) /
+                   static_cast<double>(result.examples);
+    } else {
+      gradient_.resize(start_.size());
+      difference = objective_.Loss(evaluated, gradient_);
+      difference -= objective_.Loss(*other, gradient_);
+    }
+    Set(sums.number(kTestDifference), difference);
+    CountAbove(task_, kTestDifferenceAbove, difference, sums, absl::MakeSpan(report_.numbers));
+    return absl::OkStatus();
   }
 
   void Targets() {
@@ -425,6 +458,7 @@ LocalTask::LocalTask(const v1::Task& task, size_t dimension, Others others)
        {kTestExamples, kTestLoss, kTestCorrect, kAccuracyAbove, kTestLossAbove}) {
     tests = tests || sums_.number(name) != TaskSums::kNone;
   }
+  fine_tunes = tests && (task.rule().steps() > 0 || task.rule().epochs() > 0);
   for (const uint32_t steps : sums_.StepsOf(kDrift)) {
     drifts.push_back({steps, sums_.vector(kDrift, steps), sums_.number(kIterateBiasSquared, steps),
                       sums_.number(kPseudoGradientVariance, steps)});

@@ -47,10 +47,11 @@ class LocalTask {
     int vector, iterate_bias_squared, pseudo_gradient_variance;
   };
   std::vector<DriftSum> drifts;
-  bool repeats = false;    // stochastic paths beside the first are needed
-  bool curvature = false;  // Hessians or counts by spectrum
-  bool tests = false;      // anything of the test part
-  bool targets = false;    // what the training targets are
+  bool repeats = false;     // stochastic paths beside the first are needed
+  bool curvature = false;   // Hessians or counts by spectrum
+  bool tests = false;       // anything of the test part
+  bool fine_tunes = false;  // after local steps
+  bool targets = false;     // what the training targets are
 
  private:
   const v1::Task& task_;  // outlives this

@@ -54,6 +54,8 @@ class Objective {
   // Where the Hessian depends on the model: an upper bound of its eigenvalues at every
   // model. Nothing where it does not.
   virtual std::optional<double> SmoothnessEverywhere() { return std::nullopt; }
+  // The smallest eigenvalue of the Hessian, where it is known to be the same at every model.
+  virtual std::optional<double> ConvexityEverywhere() const { return std::nullopt; }
   // Loss (summed) and correct answers on the test part; for regression, correct
   // is 0. Without a test part, examples is 0.
   virtual TestResult Test(ConstVectorRef<T> w) = 0;

@@ -39,6 +39,11 @@ inline constexpr char kEncodingVariance[] =
 // F_c(w') - F_c(w), where w' is the model of this name in the order's others.
 inline constexpr char kLossDifference[] = "loss_difference";
 inline constexpr char kOtherModel[] = "other";
+// Mean loss on the test part (on the training part without one) at the model, after the task's
+// local steps if it has any, less that at the other model.
+inline constexpr char kTestDifference[] = "test_difference";
+// Local steps that the client has taken.
+inline constexpr char kLocalSteps[] = "local_steps";
 // Of the training targets: the mean, and the mean of their squares.
 inline constexpr char kTarget[] = "target";
 inline constexpr char kSquaredTarget[] = "squared_target";
@@ -51,6 +56,7 @@ inline constexpr char kConvexityAbove[] = "convexity_above";
 inline constexpr char kHessianDistanceAbove[] = "hessian_distance_above";
 inline constexpr char kAccuracyAbove[] = "accuracy_above";
 inline constexpr char kTestLossAbove[] = "test_loss_above";
+inline constexpr char kTestDifferenceAbove[] = "test_difference_above";
 // Over the client's weight, so that clients are counted.
 inline constexpr char kLossDifferenceAbove[] = "loss_difference_above";
 
@@ -63,6 +69,7 @@ inline constexpr char kWeight[] = "weight";
 inline constexpr char kWeightedLoss[] = "weighted_loss";
 inline constexpr char kWeightedLossSquared[] = "weighted_loss_squared";
 inline constexpr char kLossDifferenceSquared[] = "loss_difference_squared";
+inline constexpr char kTestDifferenceSquared[] = "test_difference_squared";
 inline constexpr char kWeightedLossDifference[] = "weighted_loss_difference";
 inline constexpr char kWeightedLossDifferenceSquared[] = "weighted_loss_difference_squared";
 inline constexpr char kGradientSquared[] = "gradient_squared";

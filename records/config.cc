@@ -266,6 +266,30 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
   return CheckProbesAt(field, train, seen);
 }
 
+absl::Status CheckEvaluate(absl::string_view field, const v1::Evaluate& evaluate,
+                           const Seen& seen) {
+  if (evaluate.point() == v1::Probe::OPTIMUM && !seen.optimum) {
+    return Bad(absl::StrCat(field, ".point"), "is OPTIMUM, but no optimum phase comes before it");
+  }
+  for (const double percent : evaluate.percentiles()) {
+    if (percent >= 0 && percent <= 100) continue;
+    return Bad(absl::StrCat(field, ".percentiles"),
+               absl::StrCat("has ", percent, "; give numbers from 0 to 100"));
+  }
+  if (!evaluate.has_fine_tune()) return absl::OkStatus();
+  const v1::LocalRule& rule = evaluate.fine_tune();
+  if (!(rule.step_size() > 0) || !std::isfinite(rule.step_size())) {
+    return Bad(absl::StrCat(field, ".fine_tune.step_size"),
+               absl::StrCat("is ", rule.step_size(), "; give a positive number"));
+  }
+  if ((rule.steps() > 0) + (rule.epochs() > 0) != 1 || rule.has_auto_steps()) {
+    return Bad(absl::StrCat(field, ".fine_tune"), "needs exactly one of steps and epochs");
+  }
+  if (rule.algorithm_case() == v1::LocalRule::ALGORITHM_NOT_SET) return absl::OkStatus();
+  return Bad(absl::StrCat(field, ".fine_tune"),
+             "is plain (stochastic) gradient descent; leave the algorithm out");
+}
+
 absl::Status CheckScaffold(absl::string_view field, const v1::RunConfig& config) {
   if (config.model().has_file()) {
     return Bad(field, "is for the models that Leeway contains; leave it out");
@@ -304,16 +328,7 @@ absl::Status CheckPhase(absl::string_view field, const v1::Phase& phase, Seen& s
     case v1::Phase::kTrain:
       return CheckTrain(absl::StrCat(field, ".train"), phase.train(), seen);
     case v1::Phase::kEvaluate:
-      if (phase.evaluate().point() == v1::Probe::OPTIMUM && !seen.optimum) {
-        return Bad(absl::StrCat(field, ".evaluate.point"),
-                   "is OPTIMUM, but no optimum phase comes before it");
-      }
-      for (const double percent : phase.evaluate().percentiles()) {
-        if (percent >= 0 && percent <= 100) continue;
-        return Bad(absl::StrCat(field, ".evaluate.percentiles"),
-                   absl::StrCat("has ", percent, "; give numbers from 0 to 100"));
-      }
-      return absl::OkStatus();
+      return CheckEvaluate(absl::StrCat(field, ".evaluate"), phase.evaluate(), seen);
     case v1::Phase::kConstants:
       seen.constants = true;
       return absl::OkStatus();
@@ -351,17 +366,21 @@ absl::StatusOr<v1::RunConfig> ParseConfig(absl::string_view text, absl::string_v
 
 namespace {
 
-absl::StatusOr<std::string> ReadModelFile(const std::string& path, const v1::RunConfig& config) {
-  const std::filesystem::path file =
-      std::filesystem::path(path).parent_path() / config.model().file();
+// A file that a field of the config in `path` names.
+absl::StatusOr<std::string> ReadNamedFile(const std::string& path, const std::string& name,
+                                          absl::string_view field, absl::string_view remedy) {
+  const std::filesystem::path file = std::filesystem::path(path).parent_path() / name;
   std::ifstream in(file, std::ios::binary);
   std::ostringstream bytes;
   if (!in || !(bytes << in.rdbuf())) {
-    return absl::NotFoundError(
-        absl::StrCat("model.file: cannot read ", file.string(),
-                     "; write it with leeway.save() or leeway.torch.save() (docs/models.md)"));
+    return absl::NotFoundError(absl::StrCat(field, ": cannot read ", file.string(), "; ", remedy));
   }
   return std::move(bytes).str();
+}
+
+absl::StatusOr<std::string> ReadModelFile(const std::string& path, const v1::RunConfig& config) {
+  return ReadNamedFile(path, config.model().file(), "model.file",
+                       "write it with leeway.save() or leeway.torch.save() (docs/models.md)");
 }
 
 // What the rest of the run must know of the file.
@@ -402,6 +421,15 @@ absl::StatusOr<ModelPtr> LoadInitialModel(const std::string& path, const v1::Run
         absl::StrCat("model.file: ", config.model().file(), " holds a value that is not finite"));
   }
   return MakeModel(layout, values);
+}
+
+absl::StatusOr<ModelPtr> LoadBaseline(const std::string& path, const v1::RunConfig& config) {
+  if (config.baseline().empty()) return ModelPtr();
+  LEEWAY_ASSIGN_OR_RETURN(const std::string bytes,
+                          ReadNamedFile(path, config.baseline(), "baseline",
+                                        "give a model file of a run, such as final.safetensors"));
+  LEEWAY_ASSIGN_OR_RETURN(const ModelFileContents found, ListTensors(bytes, config.baseline()));
+  return ParseModel(ModelLayout{found.tensors, found.float64}, bytes);
 }
 
 absl::StatusOr<v1::RunConfig> LoadConfig(const std::string& path) {
@@ -496,6 +524,10 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
     if (config.phases(i).train().local().has_scaffold()) {
       LEEWAY_RETURN_IF_ERROR(
           CheckScaffold(absl::StrCat("phases[", i, "].train.local.scaffold"), config));
+    }
+    if (config.phases(i).train().local().has_fednova() && config.model().has_file()) {
+      return Bad(absl::StrCat("phases[", i, "].train.local.fednova"),
+                 "is for the models that Leeway contains; leave it out");
     }
   }
   return cohort.clients() > 0 ? CheckClients(config, cohort.clients()) : absl::OkStatus();

@@ -21,6 +21,9 @@ absl::StatusOr<v1::RunConfig> LoadConfig(const std::string& path);
 // models that Leeway contains.
 absl::StatusOr<ModelPtr> LoadInitialModel(const std::string& path, const v1::RunConfig& config);
 
+// The model of config.baseline, of whatever shape; null if there is none.
+absl::StatusOr<ModelPtr> LoadBaseline(const std::string& path, const v1::RunConfig& config);
+
 // Puts the documented defaults where a field was left out.
 void CompleteConfig(v1::RunConfig& config);
 // Checks a completed config. Errors name the field, its value and the remedy.

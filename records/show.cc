@@ -220,13 +220,18 @@ uint64_t RoundsOfPhase(const RunSummary& run, uint32_t phase) {
 
 std::vector<v1::RoundRecord> EvaluationsOf(const RunSummary& run, uint64_t after_round) {
   std::vector<v1::RoundRecord> evaluations;
-  for (const v1::RoundRecord& record : RecordsOf(run, v1::EVALUATE_ROUND, after_round)) {
+  for (v1::RoundRecord record : RecordsOf(run, v1::EVALUATE_ROUND, after_round)) {
     // Rounds that follow one another at the same model of a phase are one evaluation.
     const bool again = !evaluations.empty() && evaluations.back().phase() == record.phase() &&
                        evaluations.back().round() + 1 == record.round() &&
                        evaluations.back().base_sha256() == record.base_sha256();
-    if (again) evaluations.pop_back();
-    evaluations.push_back(record);
+    if (again) {
+      if (evaluations.back().has_comparison()) {  // which the first of them has
+        *record.mutable_comparison() = evaluations.back().comparison();
+      }
+      evaluations.pop_back();
+    }
+    evaluations.push_back(std::move(record));
   }
   return evaluations;
 }
@@ -247,6 +252,14 @@ std::string EvaluationText(const v1::RoundRecord& round) {
   };
   add("test ", round.test_loss(), round.accuracy(), round.test_examples());
   add("central test ", round.central_loss(), round.central_accuracy(), round.central_examples());
+  if (round.has_comparison()) {
+    const v1::Comparison& paired = round.comparison();
+    parts.push_back(absl::StrCat("of ", paired.clients(), " clients ", paired.winners(),
+                                 " have a lower and ", paired.losers(),
+                                 round.local_steps() > 0 || round.step_size() > 0
+                                     ? " a higher loss by fine-tuning"
+                                     : " a higher loss than with the baseline"));
+  }
   return parts.empty() ? "no client has a test part" : absl::StrJoin(parts, "; ");
 }
 
@@ -278,7 +291,8 @@ std::string PhaseText(const v1::Phase& phase) {
       return absl::StrCat("train ", phase.train().rounds(), " rounds of FedAvg (",
                           LocalWork(phase.train().local()), ")", MeasuresText(phase.train()));
     case v1::Phase::kEvaluate:
-      return absl::StrCat("evaluate ", PointName(phase.evaluate().point()));
+      return absl::StrCat("evaluate ", PointName(phase.evaluate().point()),
+                          phase.evaluate().has_fine_tune() ? ", fine-tuned by each client" : "");
     case v1::Phase::kConstants:
       return "measure L, μ and the Hessian dissimilarity";
     case v1::Phase::kFixedPoint:

@@ -56,6 +56,12 @@ class ConstantsPhase : public PhaseScript {
                               RunContext& run) override {
     if (stage_ == Stage::kGlobal) {
       AbsorbGlobal(plan.task, tally);
+      // Lanczos iteration comes to the smallest eigenvalue last; of softmax regression it is the
+      // penalty's, at every model.
+      const v1::Model& model = run.config.model();
+      if (!exact_ && model.has_softmax_regression()) {
+        result_.set_convexity(model.softmax_regression().l2());
+      }
       return false;
     }
     std::vector<bool> any;

@@ -114,6 +114,7 @@ absl::Status Engine::Resume() {
       Script::Resume(
           options_.config, data_->layout, roster_.population(), saved->script,
           [this](const std::string& sha) { return journal_->LoadModel(sha); }, roster_.examples()));
+  LEEWAY_RETURN_IF_ERROR(script_->SetBaseline(options_.baseline));
   if (const uint64_t since = script_->states_since(); since > 0) {
     LEEWAY_ASSIGN_OR_RETURN(const auto rounds, journal_->AcceptedSince(since));
     for (const auto& [round, accepted] : rounds) roster_.CountIn(round, accepted);

@@ -49,6 +49,8 @@ class Engine {
     Meter* meter = nullptr;
     // The model to start from, of a config with model.file.
     ModelPtr initial = nullptr;
+    // The model of config.baseline, if there is one.
+    ModelPtr baseline = nullptr;
     // Key of the seal of the run's records; empty: none.
     std::string chain_key = "";
     // Epochs of another run, which this one repeats: who enters and leaves before which round.

@@ -78,6 +78,7 @@ absl::Status Engine::GatherClients() {
     data = *data_;
   }
   script_.emplace(options_.config, std::move(data.layout), population, examples, options_.initial);
+  LEEWAY_RETURN_IF_ERROR(script_->SetBaseline(options_.baseline));
   LEEWAY_RETURN_IF_ERROR(journal_->Begin(data.schema, stored, script_->initial(), script_->Save()));
   MutexLock lock(&mu_);
   progress_.set_state(v1::RUNNING);

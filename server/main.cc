@@ -216,6 +216,7 @@ absl::Status Serve(const Flags& flags, Log& log) {
   LEEWAY_ASSIGN_OR_RETURN(std::vector<PlannedEpoch> epochs, LoadEpochs(flags.epochs_from, config));
   LEEWAY_RETURN_IF_ERROR(Annotate(CheckClients(config, config.cohort().clients()), flags.config));
   LEEWAY_ASSIGN_OR_RETURN(ModelPtr initial, LoadInitialModel(flags.config, config));
+  LEEWAY_ASSIGN_OR_RETURN(ModelPtr baseline, LoadBaseline(flags.config, config));
   std::string chain_key;
   if (!flags.chain_key.empty()) {
     LEEWAY_ASSIGN_OR_RETURN(chain_key, ReadSecretFile(flags.chain_key));
@@ -223,7 +224,8 @@ absl::Status Serve(const Flags& flags, Log& log) {
   const std::unique_ptr<Metrics> metrics = flags.dashboard.empty() ? nullptr : Metrics::Make();
   LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
                           Engine::Open({config, flags.state, &log, metrics.get(),
-                                        std::move(initial), chain_key, std::move(epochs)}));
+                                        std::move(initial), std::move(baseline), chain_key,
+                                        std::move(epochs)}));
   LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<Listener> listener,
                           OpenListener(flags.listen, *engine));
   gate->Tell(listener.get());

@@ -35,6 +35,9 @@ struct RoundPlan {
   ModelPtr base;  // the model to start from
   // The cohort is the one that was drawn so many rounds ago.
   uint64_t cohort_of_rounds_ago = 0;
+  // Batches go on from those that a round so many rounds ago has begun, after `batch_step` of them.
+  std::optional<uint64_t> batches_of_rounds_ago;
+  uint64_t batch_step = 0;
   bool without_loss = false;  // the loss at the start is not worth its cost
   // Clients may come and go before this round: nothing that the phase holds is about those who
   // are present now.
@@ -56,6 +59,7 @@ struct RunContext {
   ModelPtr initial;
   ModelPtr current;
   ModelPtr optimum;            // null before its phase
+  ModelPtr baseline;           // of config.baseline; null: none
   Workers* workers = nullptr;  // share long loops, if there are any
   std::optional<v1::ConstantsResult> constants;
   // F(w*) and its standard error over clients, once measured.

@@ -1,6 +1,7 @@
 // Measures without moving the model: drift probes and evaluations.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "common/sums.h"
 #include "server/measures.h"
@@ -33,6 +34,39 @@ class ProbePhase : public PhaseScript {
   v1::Probe config_;
 };
 
+// Every client's loss at the evaluated model is compared with that at the other one.
+void AskForComparison(const ModelPtr& other, RoundPlan& plan) {
+  constexpr double kEverything = std::numeric_limits<double>::lowest();
+  constexpr double kBelowZero = -std::numeric_limits<double>::denorm_min();
+  Ask(kTestDifference, plan.task);
+  Ask(kTestDifferenceSquared, plan.task);
+  for (const double t : {kEverything, 0.0, kBelowZero}) {
+    AskAbove(kTestDifferenceAbove, t, plan.task);
+  }
+  plan.others[kOtherModel] = other;
+}
+
+// Of the clients alone: an evaluator's test set is nobody's own.
+void FillComparison(const Tally& tally, RoundPlan& plan) {
+  const TaskSums sums(plan.task, tally.shape().dimension);
+  const auto number = [&](const char* name, size_t further = 0) {
+    return tally.number(kClientGroup, static_cast<size_t>(sums.number(name)) + further);
+  };
+  const auto count = [&](size_t threshold) { return number(kTestDifferenceAbove, threshold); };
+  const double clients = count(0);
+  if (clients < 1) return;
+  v1::Comparison& out = *plan.record.mutable_comparison();
+  out.set_clients(static_cast<uint32_t>(clients));
+  out.set_losers(static_cast<uint32_t>(count(1)));
+  out.set_winners(static_cast<uint32_t>(clients - count(2)));
+  const double mean = number(kTestDifference) / clients;
+  const double spread = number(kTestDifferenceSquared) / clients - mean * mean;
+  out.set_difference(mean);
+  out.set_standard_error(clients > 1 ? std::sqrt(std::max(spread, 0.0) / (clients - 1))
+                                     : std::numeric_limits<double>::quiet_NaN());
+  out.set_other_sha256(plan.others[kOtherModel]->sha256);
+}
+
 // One round, and for percentiles over clients some more: by counts of clients above
 // thresholds, which close in on each percentile of the accuracy, then of the loss.
 class EvaluatePhase : public PhaseScript {
@@ -43,7 +77,13 @@ class EvaluatePhase : public PhaseScript {
   RoundPlan Next(const RunContext& run, uint64_t) const override {
     RoundPlan plan = PlanEvaluation(config_.point(), run);
     plan.rounds_in_phase = config_.percentiles().empty() ? 1 : 0;
-    if (stage_ == Stage::kPooled) return plan;
+    if (config_.has_fine_tune()) *plan.task.mutable_rule() = config_.fine_tune();
+    if (stage_ == Stage::kPooled) {
+      if (run.baseline || config_.has_fine_tune()) {
+        AskForComparison(run.baseline ? run.baseline : plan.base, plan);
+      }
+      return plan;
+    }
     AskAbove(Count(), kNothing, plan.task);
     for (const ThresholdSearch& search : searches_) {
       for (const double t : search.thresholds()) AskAbove(Count(), t, plan.task);
@@ -52,6 +92,7 @@ class EvaluatePhase : public PhaseScript {
   }
 
   absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t, RunContext&) override {
+    if (stage_ == Stage::kPooled && !plan.others.empty()) FillComparison(tally, plan);
     if (config_.percentiles().empty() || plan.record.test_examples() == 0) return true;
     if (stage_ == Stage::kPooled) {
       stage_ = Stage::kAccuracy;

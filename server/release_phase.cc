@@ -86,6 +86,11 @@ class ReleasePhase : public PhaseScript {
       rule.set_step_size(run.StepSize(config_.step_size(), *config_.steps().rbegin()));
       rule.set_steps(local ? H() : 1);
       rule.set_batch_size(config_.batch_size());
+      if (config_.batch_size() > 0) {
+        // The same batches in both branches and for every H: what they differ by is not chance.
+        plan.batches_of_rounds_ago = rounds_done - FirstOfRepeat();
+        plan.batch_step = rounds_ * rule.steps();
+      }
       Ask(kDisplacement, plan.task);
       plan.base = local ? local_ : synchronised_;
       // With full batches the loss comes with the first step.
@@ -145,6 +150,10 @@ class ReleasePhase : public PhaseScript {
  private:
   enum class Stage { kYardstick, kLocal, kSynchronised, kCompare };
 
+  // The first round of this repeat, among those of the test: one for the yardstick comes before.
+  uint64_t FirstOfRepeat() const {
+    return 1 + repeat_ * ((RoundsOf(config_) - 1) / config_.repeats());
+  }
   uint32_t H() const { return config_.steps(static_cast<int>(index_)); }
   // At the first round of all that takes steps.
   bool AtStart() const {

@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/status.h"
 #include "common/sums.h"
 #include "server/measures.h"
@@ -54,6 +55,18 @@ absl::StatusOr<Script> Script::Resume(
   return script;
 }
 
+absl::Status Script::SetBaseline(ModelPtr baseline) {
+  if (!baseline) return absl::OkStatus();
+  const absl::Status fits = ParseModel(run_.layout, baseline->file.view()).status();
+  if (!fits.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("baseline: ", run_.config.baseline(),
+                     " is not a model of this run's shape: ", fits.message()));
+  }
+  run_.baseline = std::move(baseline);
+  return absl::OkStatus();
+}
+
 v1::ScriptState Script::Save() const {
   v1::ScriptState state;
   state.set_phase(index_);
@@ -93,6 +106,10 @@ RoundPlan Script::Next() const {
   record.set_step_size(plan.task.rule().step_size());
   record.set_local_steps(plan.task.rule().steps());
   record.set_batch_size(plan.task.rule().batch_size());
+  if (plan.batches_of_rounds_ago) {
+    plan.task.set_batch_round(record.round() - *plan.batches_of_rounds_ago);
+    plan.task.set_batch_step(plan.batch_step);
+  }
   // Test results are pooled over examples, so each client's sums count once.
   const bool tests = Asks(plan.task, kTestExamples);
   plan.task.set_weighting(tests ? v1::UNIFORM : run_.config.weighting());

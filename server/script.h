@@ -37,6 +37,8 @@ class Script {
     run_.clients = clients;
     run_.examples = examples;
   }
+  // The model of config.baseline. An error if it is of another shape than the run's.
+  absl::Status SetBaseline(ModelPtr baseline);
 
   bool done() const { return phase_ == nullptr; }
   // The next round: a pure function of the state. Not when done().

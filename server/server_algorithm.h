@@ -22,12 +22,19 @@ class ServerAlgorithm {
   virtual bool keeps_state() const = 0;
   // Completes the plan of a training round: sums to ask for, models that go with the order.
   virtual void Complete(const RunContext& run, RoundPlan& plan) const = 0;
+  // What the mean displacement is multiplied by before the model moves.
+  virtual double Stretch(const RoundPlan& /*plan*/, const Tally& /*tally*/,
+                         const RunContext& /*run*/) const {
+    return 1;
+  }
   // The sums of that round, which counts.
-  virtual void Absorb(const RoundPlan& plan, const Tally& tally, const RunContext& run) = 0;
+  virtual void Absorb(const RoundPlan& /*plan*/, const Tally& /*tally*/,
+                      const RunContext& /*run*/) {}
 
-  // State between two rounds, as many numbers as the model has; none before the first round.
-  virtual std::vector<double> Save() const = 0;
-  virtual void Restore(const std::vector<double>& state, const RunContext& run) = 0;
+  // State between two rounds, as many numbers as the model has; none before the first round, or
+  // at all.
+  virtual std::vector<double> Save() const { return {}; }
+  virtual void Restore(const std::vector<double>& /*state*/, const RunContext& /*run*/) {}
 };
 
 // Null where the average displacement is all there is.

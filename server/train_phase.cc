@@ -210,6 +210,7 @@ class TrainPhase : public PhaseScript {
     const TaskSums sums(plan.task, run.layout.size());
     const auto displacement = static_cast<size_t>(sums.vector(kDisplacement));
     optimizer_->Begin(run.layout.size());
+    const double stretch = algorithm_ ? algorithm_->Stretch(plan, tally, run) : 1;
     std::atomic<bool> finite = true;
     ModelPtr next = ChangeModel(
         run.layout, *run.current, run.workers, [&](size_t begin, absl::Span<double> values) {
@@ -218,6 +219,7 @@ class TrainPhase : public PhaseScript {
           tally.Read(displacement, begin, absl::MakeSpan(space, values.size()));
           Eigen::Map<Vector<double>> mean(space, size);
           mean /= static_cast<double>(tally.weight());
+          if (stretch != 1) mean *= stretch;
           Eigen::Map<Vector<double>> w(values.data(), size);
           optimizer_->Step(begin, mean, w);
           if (!w.allFinite()) finite = false;

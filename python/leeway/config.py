@@ -257,6 +257,18 @@ class Scaffold(Message):
 
 
 @dataclass
+class FedNova(Message):
+    """FedNova (Wang et al. 2020): each client's displacement is divided by its number of local steps before it is
+    averaged, and the average multiplied by the mean number of steps. So clients that take more steps (`epochs`
+    over more examples) do not pull the model towards their own optimum. Where all take the same number it is
+    FedAvg."""
+
+    KINDS: ClassVar[Dict[str, Any]] = {
+    }
+
+
+
+@dataclass
 class LocalRule(Message):
     """How a client moves from the model it was given."""
 
@@ -269,6 +281,7 @@ class LocalRule(Message):
         "auto_steps": AutoSteps,
         "fedprox": FedProx,
         "scaffold": Scaffold,
+        "fednova": FedNova,
     }
 
     step_size: Optional[float] = None
@@ -279,6 +292,7 @@ class LocalRule(Message):
     auto_steps: Optional[AutoSteps] = None
     fedprox: Optional[FedProx] = None
     scaffold: Optional[Scaffold] = None
+    fednova: Optional[FedNova] = None
 
 
 @dataclass
@@ -421,10 +435,12 @@ class Evaluate(Message):
     KINDS: ClassVar[Dict[str, Any]] = {
         "point": ("POINT_UNSPECIFIED", "INITIAL", "OPTIMUM", "CURRENT"),
         "percentiles": "double",
+        "fine_tune": LocalRule,
     }
 
     point: Optional[str] = None
     percentiles: Sequence[float] = ()
+    fine_tune: Optional[LocalRule] = None
 
 
 @dataclass
@@ -522,6 +538,7 @@ class RunConfig(Message):
         "encoding": ("EXACT", "BFLOAT16_WIRE", "INT8_WIRE"),
         "harmless_lost": "double",
         "conflict_lost": "double",
+        "baseline": "string",
     }
 
     name: Optional[str] = None
@@ -538,6 +555,7 @@ class RunConfig(Message):
     encoding: Optional[str] = None
     harmless_lost: Optional[float] = None
     conflict_lost: Optional[float] = None
+    baseline: Optional[str] = None
 
 
 Config = RunConfig

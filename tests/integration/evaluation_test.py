@@ -110,6 +110,63 @@ class EvaluationTest(LeewayCase):
         self.assertEqual([r["model_sha256"] for r in self.show("one")["rounds"]],
                          [r["model_sha256"] for r in self.show("many")["rounds"]])
 
+    def fine_tuned(self, model, c, steps, rate):
+        """Full-batch gradient descent on the training part of client c."""
+        x, y = (np.load(self.path("data", f"c{c}", f"train_{axis}.npy")) for axis in "xy")
+        weight, bias = model["weight"].copy(), model["bias"].copy()
+        for _ in range(steps):
+            logits = x @ weight.T + bias
+            p = np.exp(logits - logits.max(axis=1, keepdims=True))
+            p /= p.sum(axis=1, keepdims=True)
+            p[np.arange(len(y)), y] -= 1
+            gradient = p.T @ x / len(y) + 0.01 * weight, p.mean(axis=0) + 0.01 * bias
+            weight, bias = weight - rate * gradient[0], bias - rate * gradient[1]
+        return {"weight": weight, "bias": bias}
+
+    def test_fine_tuning_and_comparisons_agree_with_numpy(self):
+        data = self.make_data()
+        base = CONFIG.rsplit("phases", 1)[0]
+        first = self.write("first.textproto", base)
+        self.federate(first, data, "first")
+        personal = "phases { evaluate { percentiles: [10, 50] fine_tune { step_size: 0.5 steps: 6 } } }"
+        second = self.write("second.textproto", base.replace("seed: 5", "seed: 6") + personal +
+                            " phases { evaluate {} }")
+        for name, baseline in (("itself", ""), ("other", "first/models/final.safetensors")):
+            text = self.log("second.textproto") + (f'baseline: "{baseline}"\n' if baseline else "")
+            self.federate(self.write(f"{name}.textproto", text), data, name)
+            result = self.show(name)
+            model = read_safetensors(result["final_model"])
+            other = read_safetensors(self.path(baseline)) if baseline else model
+            own = [self.fine_tuned(model, c, 6, 0.5) for c in range(CLIENTS) if c != 3]
+            tuned, plain = result["evaluations"][-2:]
+            losses = [answers(w, *part)[0].mean() for w, part in zip(own, self.tests)]
+            rights = [answers(w, *part)[1].mean() for w, part in zip(own, self.tests)]
+            sizes = [len(y) for _, y in self.tests]
+            self.assertAlmostEqual(tuned["accuracy"], np.average(rights, weights=sizes), 10)
+            for found in tuned["percentiles"]:
+                expected = percentile(losses, found["percent"])
+                self.assertAlmostEqual(found["loss"], expected, delta=1e-6 * expected)
+                self.assertAlmostEqual(found["accuracy"], percentile(rights, found["percent"]), 6)
+            d = np.array(losses) - [answers(other, *part)[0].mean() for part in self.tests]
+            self.check_comparison(tuned["comparison"], d)
+            if not baseline:
+                self.assertNotIn("comparison", plain)
+                continue
+            d = [answers(model, *part)[0].mean() - answers(other, *part)[0].mean()
+                 for part in self.tests]
+            # Client 3 has no test part: its training part tells.
+            x, y = (np.load(self.path("data", "c3", f"train_{axis}.npy")) for axis in "xy")
+            penalty = [0.005 * sum((m[k] ** 2).sum() for k in m) for m in (model, other)]
+            d.append(answers(model, x, y)[0].mean() + penalty[0] -
+                     answers(other, x, y)[0].mean() - penalty[1])
+            self.check_comparison(plain["comparison"], np.array(d))
+
+    def check_comparison(self, found, d):
+        self.assertEqual((found["clients"], found["winners"], found["losers"]),
+                         (len(d), (d < 0).sum(), (d > 0).sum()))
+        self.assertAlmostEqual(found["difference"], d.mean(), 10)
+        self.assertAlmostEqual(found["standard_error"], d.std(ddof=1) / len(d) ** 0.5, 10)
+
     def test_the_evaluator_never_trains(self):
         """Whoever asks: the client itself refuses."""
         data = self.make_data()

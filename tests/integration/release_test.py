@@ -279,6 +279,17 @@ class ReleaseTest(LeewayCase):
         half = release["interval_high"] - release["difference"]
         self.assertGreater(half, 4.302 * release["batch_error"])  # Student's t for 2 degrees of freedom
 
+    def test_both_branches_take_the_same_batches(self):
+        """So with H = 1 they are one and the same path."""
+        data = self.synthetic(clients=6, samples=30, dimension=4, conflict=0.5)
+        self.federate(self.write("c.textproto", """seed: 3 model { linear_regression { intercept: false } }
+            phases { train { rounds: 3 local { step_size: 0.02 steps: 2 batch_size: 7 } } }
+            phases { release { step_size: 0.02 steps: [1, 6] rounds: 5 batch_size: 7 repeats: 2 } }"""), data, processes=2)
+        one, six = self.show()["releases"]
+        self.assertEqual((one["difference"], one["batch_error"], one["losers"]), (0, 0, 0))
+        self.assertNotEqual(six["difference"], 0)
+        self.assertGreater(six["batch_error"], 0)
+
     def test_without_evidence_a_network_is_told_what_to_add(self):
         data = self.mlp("data", False)
         self.federate(self.write("c.textproto", """model { mlp { classes: 2 } }

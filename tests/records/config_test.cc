@@ -56,6 +56,16 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"encoding: INT8_WIRE model { linear_regression {} } phases { train { rounds: 1 local { "
             "step_size: 0.1 steps: 2 scaffold {} } } }",
             "phases[0].train.local.scaffold needs encoding: EXACT"},
+        Bad{"model { file: \"w.safetensors\" } phases { train { rounds: 1 local { step_size: 0.1 "
+            "epochs: 2 fednova {} } } }",
+            "phases[0].train.local.fednova is for the models that Leeway contains"},
+        Bad{"model { linear_regression {} } phases { evaluate { fine_tune { steps: 2 } } }",
+            "phases[0].evaluate.fine_tune.step_size is 0"},
+        Bad{"model { linear_regression {} } phases { evaluate { fine_tune { step_size: 1 } } }",
+            "phases[0].evaluate.fine_tune needs exactly one of steps and epochs"},
+        Bad{"model { linear_regression {} } phases { evaluate { fine_tune { step_size: 1 steps: 2 "
+            "scaffold {} } } }",
+            "phases[0].evaluate.fine_tune is plain"},
         Bad{"seed: x", "line 1"}, Bad{"model { linear_regression {} }", "phases is empty"},
         Bad{"phases { optimum {} }", "model is missing"},
         Bad{"model { linear_regression {} } phases { }", "phases[0] is empty"},
