@@ -222,10 +222,10 @@ absl::Status Serve(const Flags& flags, Log& log) {
     LEEWAY_ASSIGN_OR_RETURN(chain_key, ReadSecretFile(flags.chain_key));
   }
   const std::unique_ptr<Metrics> metrics = flags.dashboard.empty() ? nullptr : Metrics::Make();
-  LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
-                          Engine::Open({config, flags.state, &log, metrics.get(),
-                                        std::move(initial), std::move(baseline), chain_key,
-                                        std::move(epochs)}));
+  LEEWAY_ASSIGN_OR_RETURN(
+      std::unique_ptr<Engine> engine,
+      Engine::Open({config, flags.state, &log, metrics.get(), std::move(initial),
+                    std::move(baseline), chain_key, std::move(epochs)}));
   LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<Listener> listener,
                           OpenListener(flags.listen, *engine));
   gate->Tell(listener.get());
