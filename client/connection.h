@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "client/answer.h"
 #include "client/worker.h"
+#include "common/log.h"
 
 namespace leeway {
 
@@ -20,6 +21,7 @@ struct ConnectionOptions {
   std::string name;    // of this process, for the server's log
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
   absl::Duration give_up = absl::Seconds(60);  // without a server for so long: an error
+  Log* log = nullptr;                          // gets a line for everything that happens; optional
 };
 
 // Blocks until the run is over (OK), has failed (Aborted, with its reason) or cannot go on

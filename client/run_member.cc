@@ -2,12 +2,19 @@
 
 #include <set>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/failpoint.h"
 #include "common/status.h"
 
 namespace leeway {
 
 absl::Status RunMember::Enter(const v1::Order& order) {
+  log_.set_run(order.run_id());
+  log_.Write(
+      LogLine::Level::kInfo, "joined",
+      absl::StrCat(order.run_id() == run_id_ ? "the run again, " : "a run, ", worker_.clients(),
+                   " client(s), ", order.committed_round(), " rounds are done"));
   if (order.run_id() == run_id_) return absl::OkStatus();
   run_id_.clear();
   models_.Clear();
@@ -24,10 +31,24 @@ absl::StatusOr<bool> RunMember::Answer(const v1::Order& order) {
   if (absl::IsNotFound(models.status())) return false;
   LEEWAY_RETURN_IF_ERROR(models.status());
   Failpoint("client.before_work");
+  const absl::Time began = absl::Now();
   LEEWAY_ASSIGN_OR_RETURN(last_, AnswerOrder(worker_, order, *models, seed_));
   Failpoint("client.after_work");
   last_.header.set_without_receipt(true);
+  LogAnswer(absl::Now() - began);
   return true;
+}
+
+void RunMember::LogAnswer(absl::Duration took) const {
+  const v1::ReportHeader& header = last_.header;
+  for (const v1::ClientFailure& failure : header.failures()) {
+    log_.Write(LogLine::Level::kWarning, "failed", failure.message(), header.round(),
+               failure.client());
+  }
+  log_.Write(LogLine::Level::kDebug, "worked",
+             absl::StrCat("for ", header.clients_size(), " client(s), ", absl::FormatDuration(took),
+                          ", ", header.payload_size(), " bytes to send"),
+             header.round());
 }
 
 bool RunMember::IsAnswered(const v1::Order& order) const {

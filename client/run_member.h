@@ -14,7 +14,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client/answer.h"
+#include "client/client_log.h"
 #include "client/model_fetch.h"
 #include "client/worker.h"
 #include "proto/federation.pb.h"
@@ -23,9 +25,9 @@ namespace leeway {
 
 class RunMember {
  public:
-  // The worker outlives this.
-  RunMember(Worker& worker, std::shared_ptr<grpc::Channel> channel)
-      : worker_(worker), models_(worker, std::move(channel)) {}
+  // The worker and the log outlive this.
+  RunMember(Worker& worker, std::shared_ptr<grpc::Channel> channel, ClientLog& log)
+      : worker_(worker), log_(log), models_(worker, std::move(channel)) {}
 
   // An order with a welcome. A server that was gone may come back with another run: then
   // nothing of the old one counts any more. A run's id stands for all its settings.
@@ -34,13 +36,17 @@ class RunMember {
   // moved on, and nobody waits for an answer.
   absl::StatusOr<bool> Answer(const v1::Order& order);
   const leeway::Answer& last() const { return last_; }
+  const ClientLog& log() const { return log_; }
 
  private:
   // The last answer is to this order: made before the server restarted, or before we had to
   // join again.
   bool IsAnswered(const v1::Order& order) const;
 
+  void LogAnswer(absl::Duration took) const;
+
   Worker& worker_;
+  ClientLog& log_;
   ModelFetch models_;
   std::string run_id_;  // of the run that worker_ is prepared for
   uint64_t seed_ = 0;

@@ -29,7 +29,7 @@ void Carry(v1::Order& older, v1::Order& newer) {
 
 Session::Session(RunMember& member, const std::shared_ptr<grpc::Channel>& channel,
                  const v1::JoinRequest& request)
-    : member_(member), join_(channel, kJoinMethod, queue_), upload_(channel, queue_) {
+    : member_(member), join_(channel, kJoinMethod, queue_), upload_(channel, queue_, member.log()) {
   const grpc::Slice slice(request.SerializeAsString());
   if (join_.Write(grpc::ByteBuffer(&slice, 1))) join_.WritesDone();
   join_.BeginRead();

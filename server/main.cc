@@ -52,7 +52,7 @@ struct Flags {
   std::string chain_key;
   bool insecure_anywhere = false;
   bool exit_with_stdin = false;
-  std::string log_format = "text";
+  LogFlags log;
 };
 
 void Declare(CLI::App& app, Flags& flags) {
@@ -82,10 +82,7 @@ void Declare(CLI::App& app, Flags& flags) {
                  "Serve the run as a web page on this PORT of loopback, or on HOST:PORT");
   app.add_flag("--exit-with-stdin", flags.exit_with_stdin,
                "Stop when standard input ends (for programs that start a server)");
-  app.add_option("--log-format", flags.log_format,
-                 "One line for each thing that happens: text or json")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
+  DeclareLogFlags(app, flags.log);
   app.footer(
       "Examples:\n"
       "  leeway-server --config experiments/paper_synthetic.textproto --state out --clients 2\n"
@@ -261,7 +258,7 @@ int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   absl::Status outcome;
   {
-    Log log(STDOUT_FILENO, flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
+    Log log(STDOUT_FILENO, flags.log.Format(), flags.log.Level());
     grpc_log = &log;
     gpr_set_log_function(LogGrpc);
     outcome = Serve(flags, log);
