@@ -28,7 +28,8 @@ class Member {
       : worker_(worker),
         options_(options),
         channel_(MakeChannel(options)),
-        part_(worker, options.answer, channel_) {
+        log_(options.log, HostedNames(worker)),
+        part_(worker, options.answer, channel_, log_) {
     std::random_device random;
     instance_ = (uint64_t{random()} << 32) | random();
   }
@@ -42,16 +43,24 @@ class Member {
       bool joined = false;
       std::string failure;
       const absl::StatusOr<Session::End> end = RunSession(request, joined, failure);
-      if (end.ok() && *end == Session::End::kRunOver) return absl::OkStatus();
+      if (end.ok() && *end == Session::End::kRunOver) {
+        log_.Write(LogLine::Level::kInfo, "finished", "the run is over: all its rounds are done");
+        return absl::OkStatus();
+      }
       if (end.ok() && *end == Session::End::kRunFailed) {
+        log_.Write(LogLine::Level::kError, "finished",
+                   absl::StrCat("the run has failed: ", failure));
         return absl::AbortedError(absl::StrCat("the run has failed: ", failure));
       }
-      if (!end.ok() && !IsTransient(end.status())) return end.status();
+      if (!end.ok() && !IsTransient(end.status())) {
+        log_.Write(LogLine::Level::kError, "refused", std::string(end.status().message()));
+        return end.status();
+      }
       if (joined) {
         last_contact = absl::Now();
         failures = 0;
-        absl::FPrintF(stderr, "leeway-client: connection lost; joining again\n");
       }
+      if (failures == 0) LogOutage(joined, end.status());
       if (absl::Now() - last_contact > options_.give_up) return NoServer(end.status());
       // Exponential backoff with jitter, from 50 ms to 5 s.
       const double seconds = std::min(5.0, 0.05 * static_cast<double>(1 << std::min(failures, 7)));
@@ -90,6 +99,25 @@ class Member {
     joined = session.joined();
     failure = session.failure();
     return end;
+  }
+
+  // Once for each time that the server is out of reach.
+  void LogOutage(bool joined, const absl::Status& why) const {
+    const std::string reason =
+        why.ok() ? "the server ended the stream" : std::string(why.message());
+    const std::string then =
+        absl::StrCat("; trying again for ", absl::FormatDuration(options_.give_up),
+                     " (--give-up): see that leeway-server runs at ", options_.server);
+    log_.Write(LogLine::Level::kWarning, joined ? "reconnecting" : "connecting",
+               absl::StrCat(reason, then));
+  }
+
+  // "a", or "a and 9 more".
+  static std::string HostedNames(const Worker& worker) {
+    if (worker.clients() == 0) return "";
+    return worker.clients() == 1
+               ? worker.ClientId(0)
+               : absl::StrCat(worker.ClientId(0), " and ", worker.clients() - 1, " more");
   }
 
   static std::shared_ptr<grpc::Channel> MakeChannel(const ConnectionOptions& options) {
@@ -145,6 +173,7 @@ class Member {
   const std::shared_ptr<grpc::Channel> channel_;
   uint64_t instance_ = 0;
   bool described_ = false;  // the worker is prepared for the run, or learns of it later
+  ClientLog log_;
   RunMember part_;
 };
 

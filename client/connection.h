@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "client/answer.h"
 #include "client/worker.h"
+#include "common/log.h"
 #include "common/mutex.h"
 
 namespace leeway {
@@ -25,6 +26,7 @@ struct ConnectionOptions {
   // process from another thread waits for it.
   std::shared_ptr<Mutex> answering = std::make_shared<Mutex>();
   AnswerFunction answer = AnswerOrder;  // several processes may answer as one
+  Log* log = nullptr;                   // gets a line for everything that happens; optional
 };
 
 // Blocks until the run is over (OK), has failed (Aborted, with its reason) or cannot go on

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/builtin_worker.h"
@@ -23,6 +25,7 @@
 #include "client/process_worker.h"
 #include "client/worker_program.h"
 #include "common/credentials.h"
+#include "common/log.h"
 #include "common/mutex.h"
 #include "common/process.h"
 #include "common/status.h"
@@ -52,6 +55,7 @@ struct Flags {
   bool insecure_anywhere = false;
   bool exit_with_stdin = false;
   bool mpi = false;
+  LogFlags log;
 };
 
 void Declare(CLI::App& app, Flags& flags) {
@@ -103,7 +107,8 @@ void Declare(CLI::App& app, Flags& flags) {
                "Stop when standard input ends (for programs that start clients)");
   app.add_flag("--mpi", flags.mpi,
                "This is a rank of an MPI job (mpirun, srun), whose ranks the server sees as one "
-               "process: each hosts a share of the data given here; docs/scale.md");
+               "process: each hosts a share of the data given here; docs/clusters.md");
+  DeclareLogFlags(app, flags.log);
   app.footer(
       "Examples:\n"
       "  leeway-client --server 127.0.0.1:4760 data/client_00 data/client_01\n"
@@ -112,6 +117,7 @@ void Declare(CLI::App& app, Flags& flags) {
       "  leeway-client --server fl.example.org:4760 --tls-ca ca.crt --tls-cert a.crt --tls-key "
       "a.key data/a\n"
       "  mpirun -n 4 leeway-client --mpi --server head:4760 --insecure-anywhere data/client_*\n\n"
+      "The log goes to standard error.\n\n"
       "Exit codes: 0 the run is over, 1 refused or no server, 2 wrong usage or bad data, 3 the run "
       "has failed.");
 }
@@ -198,7 +204,17 @@ int Main(int argc, char** argv) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   BlockTerminationSignals();
+  // A reader of the log that goes away does not end the client.
+  std::signal(SIGPIPE, SIG_IGN);
+  // Never destroyed: a signal may come while this process ends.
+  static Log& log = *new Log(STDERR_FILENO, flags.log.Format(), flags.log.Level());
+  const absl::Cleanup flush = [] { log.Flush(absl::Seconds(1)); };
   OnTermination(flags.exit_with_stdin, [] {
+    LogLine line;
+    line.what = "left";
+    line.text = "stopped before the end of the run; started again, it goes on where the run is";
+    log.Write(line);
+    log.Flush(absl::Seconds(1));
     WorkerProgram::KillAll();
     _exit(130);  // what a client keeps is on the disk
   });
@@ -209,6 +225,7 @@ int Main(int argc, char** argv) {
   options.credentials = *credentials;
   options.name = flags.name.empty() ? absl::StrCat("pid ", getpid()) : flags.name;
   options.give_up = absl::Seconds(flags.give_up_seconds);
+  options.log = &log;
   if (!flags.program.command.empty() || flags.program.fd >= 0) {
     bool started = false;
     const absl::Status outcome = TakePartWithProgram(flags, **job, options, started);

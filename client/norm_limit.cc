@@ -31,8 +31,8 @@ class NormLimit : public ReportStep {
     if (!(norm > task.max_norm())) return absl::OkStatus();
     if (!task.clip()) {
       return absl::OutOfRangeError(absl::StrCat(
-          "the norm of the displacement is ", norm, ", beyond limits.max_norm ", task.max_norm(),
-          "; lower the step size, raise the limit, or set limits.norm_policy to CLIP"));
+          "the norm of the displacement is ", norm, ", beyond the limit ", task.max_norm(),
+          "; lower the step size, raise limits.max_norm, or set limits.norm_policy to CLIP"));
     }
     const double scale = task.max_norm() / norm;
     for (T& x : displacement) x = static_cast<T>(static_cast<double>(x) * scale);

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
 #include "common/failpoint.h"
 #include "common/wire.h"
 
@@ -59,8 +59,9 @@ absl::Status ReportUpload::HandleEnd(const Answer& last) {
   if (ended.ok()) return ended;
   // The run and this process go on.
   refused_ = true;
-  absl::FPrintF(stderr, "leeway-client: round %d: report refused: %s\n", last.header.round(),
-                std::string(ended.message()));
+  log_.Write(LogLine::Level::kWarning, "refused",
+             absl::StrCat("the report: ", ended.message(), "; the run goes on"),
+             last.header.round());
   // Alone on a stream of its own the last report gets its own answer.
   if (before == State::kMoreReports) Write(last);
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "client/answer.h"
+#include "client/client_log.h"
 #include "client/raw_stream.h"
 
 namespace leeway {
@@ -20,9 +21,9 @@ bool IsTransient(const absl::Status& status);
 
 class ReportUpload {
  public:
-  // The queue outlives this.
-  ReportUpload(std::shared_ptr<grpc::Channel> channel, CallQueue& queue)
-      : channel_(std::move(channel)), queue_(queue) {}
+  // The queue and the log outlive this.
+  ReportUpload(std::shared_ptr<grpc::Channel> channel, CallQueue& queue, const ClientLog& log)
+      : channel_(std::move(channel)), queue_(queue), log_(log) {}
 
   // Sends a new report.
   void Send(const Answer& report);
@@ -53,6 +54,7 @@ class ReportUpload {
 
   const std::shared_ptr<grpc::Channel> channel_;
   CallQueue& queue_;
+  const ClientLog& log_;
   State state_ = State::kNoStream;
   std::unique_ptr<RawStream> stream_;
   int resent_ = 0;  // times that the newest report was sent again

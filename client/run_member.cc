@@ -3,6 +3,8 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/digest.h"
 #include "common/failpoint.h"
 #include "common/status.h"
@@ -28,6 +30,11 @@ absl::Status RunMember::Prepare(const v1::Welcome& welcome) {
 }
 
 absl::Status RunMember::Enter(const v1::Order& order) {
+  log_.set_run(order.run_id());
+  log_.Write(
+      LogLine::Level::kInfo, "joined",
+      absl::StrCat(order.run_id() == run_id_ ? "the run again, " : "a run, ", worker_.clients(),
+                   " client(s), ", order.committed_round(), " rounds are done"));
   if (order.run_id() == run_id_) return absl::OkStatus();
   run_id_.clear();
   models_.Clear();
@@ -46,12 +53,26 @@ absl::StatusOr<bool> RunMember::Answer(const v1::Order& order) {
   if (absl::IsNotFound(models.status())) return false;
   LEEWAY_RETURN_IF_ERROR(models.status());
   Failpoint("client.before_work");
+  const absl::Time began = absl::Now();
   LEEWAY_ASSIGN_OR_RETURN(last_, answer_(worker_, order, *models, seed_));
   last_task_ = TaskDigest(order);
   Failpoint("client.after_work");
   // A worker that has failed may end this process with itself: not before the server knows.
   last_.header.set_without_receipt(last_.header.failures().empty());
+  LogAnswer(absl::Now() - began);
   return true;
+}
+
+void RunMember::LogAnswer(absl::Duration took) const {
+  const v1::ReportHeader& header = last_.header;
+  for (const v1::ClientFailure& failure : header.failures()) {
+    log_.Write(LogLine::Level::kWarning, "failed", failure.message(), header.round(),
+               failure.client());
+  }
+  log_.Write(LogLine::Level::kDebug, "worked",
+             absl::StrCat("for ", header.clients_size(), " client(s), ", absl::FormatDuration(took),
+                          ", ", header.payload_size(), " bytes to send"),
+             header.round());
 }
 
 bool RunMember::IsAnswered(const v1::Order& order) const {

@@ -14,7 +14,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client/answer.h"
+#include "client/client_log.h"
 #include "client/model_fetch.h"
 #include "client/worker.h"
 #include "proto/federation.pb.h"
@@ -23,9 +25,13 @@ namespace leeway {
 
 class RunMember {
  public:
-  // The worker outlives this.
-  RunMember(Worker& worker, AnswerFunction answer, std::shared_ptr<grpc::Channel> channel)
-      : worker_(worker), answer_(std::move(answer)), models_(worker, std::move(channel)) {}
+  // The worker and the log outlive this.
+  RunMember(Worker& worker, AnswerFunction answer, std::shared_ptr<grpc::Channel> channel,
+            ClientLog& log)
+      : worker_(worker),
+        answer_(std::move(answer)),
+        log_(log),
+        models_(worker, std::move(channel)) {}
 
   // Before the first order: can the worker compute the run's model?
   absl::Status Prepare(const v1::Welcome& welcome);
@@ -36,14 +42,18 @@ class RunMember {
   // that report. False if the order's round is over, so that nobody waits for a report.
   absl::StatusOr<bool> Answer(const v1::Order& order);
   const leeway::Answer& last() const { return last_; }
+  const ClientLog& log() const { return log_; }
 
  private:
   // The last answer is to this order: made before the server restarted, or before we had to
   // join again.
   bool IsAnswered(const v1::Order& order) const;
 
+  void LogAnswer(absl::Duration took) const;
+
   Worker& worker_;
   const AnswerFunction answer_;
+  ClientLog& log_;
   ModelFetch models_;
   std::string prepared_;  // the welcome that Prepare was called with, until a run begins
   std::string run_id_;    // of the run that worker_ is prepared for

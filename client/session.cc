@@ -32,7 +32,7 @@ Session::Session(RunMember& member, Mutex& answering, const std::shared_ptr<grpc
     : member_(member),
       answering_(answering),
       join_(channel, kJoinMethod, queue_),
-      upload_(channel, queue_) {
+      upload_(channel, queue_, member.log()) {
   const grpc::Slice slice(request.SerializeAsString());
   if (join_.Write(grpc::ByteBuffer(&slice, 1))) join_.WritesDone();
   join_.BeginRead();

@@ -64,8 +64,13 @@ int Spawn(const std::string& command, int fd, pid_t& pid) {
   sigset_t none;  // this process blocks signals that the worker shall get
   sigemptyset(&none);
   posix_spawnattr_setsigmask(&attributes, &none);
+  sigset_t ignored;  // by this process
+  sigemptyset(&ignored);
+  sigaddset(&ignored, SIGPIPE);
+  posix_spawnattr_setsigdefault(&attributes, &ignored);
   posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
   std::vector<std::string> arguments = {"/bin/sh", "-c", command};
   std::vector<std::string> variables = WorkerEnvironment();
   return posix_spawn(&pid, "/bin/sh", &actions, &attributes, Pointers(arguments).data(),

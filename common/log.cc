@@ -24,8 +24,12 @@ constexpr size_t kMostName = 200;
 constexpr uint64_t kFirst = 20;  // of one cause
 constexpr absl::Duration kPeriod = absl::Minutes(1);
 
-const char* NameOf(LogLine::Level level) {
+}  // namespace
+
+const char* LevelName(LogLine::Level level) {
   switch (level) {
+    case LogLine::Level::kDebug:
+      return "debug";
     case LogLine::Level::kInfo:
       return "info";
     case LogLine::Level::kWarning:
@@ -36,7 +40,13 @@ const char* NameOf(LogLine::Level level) {
   return "error";
 }
 
-}  // namespace
+LogLine::Level ParseLevel(absl::string_view name) {
+  for (const auto level :
+       {LogLine::Level::kDebug, LogLine::Level::kWarning, LogLine::Level::kError}) {
+    if (name == LevelName(level)) return level;
+  }
+  return LogLine::Level::kInfo;
+}
 
 std::string FormatLine(const LogLine& line, absl::Time time, LogFormat format) {
   const std::string stamp = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
@@ -44,7 +54,7 @@ std::string FormatLine(const LogLine& line, absl::Time time, LogFormat format) {
   const std::string text = OneLine(line.text, kMostText);
   if (format == LogFormat::kJson) {
     nlohmann::ordered_json json = {
-        {"time", stamp}, {"level", NameOf(line.level)}, {"what", line.what}};
+        {"time", stamp}, {"level", LevelName(line.level)}, {"what", line.what}};
     if (!line.run.empty()) json["run"] = line.run;
     if (line.round > 0) json["round"] = line.round;
     if (!client.empty()) json["client"] = client;
@@ -55,12 +65,14 @@ std::string FormatLine(const LogLine& line, absl::Time time, LogFormat format) {
   std::string where;
   if (!line.run.empty()) absl::StrAppend(&where, " run ", line.run);
   if (line.round > 0) absl::StrAppend(&where, " round ", line.round);
-  return absl::StrCat(stamp, " ", NameOf(line.level), where, " ", line.what,
+  return absl::StrCat(stamp, " ", LevelName(line.level), where, " ", line.what,
                       client.empty() ? "" : " ", client, ": ", text, "\n");
 }
 
-Log::Log(int fd, LogFormat format)
-    : fd_(fd), format_(format), limit_(kFirst, kPeriod), thread_([this] { Run(); }) {}
+Log::Log(int fd, LogFormat format, LogLine::Level least)
+    : fd_(fd), format_(format), least_(least), limit_(kFirst, kPeriod), thread_([this] {
+        Run();
+      }) {}
 
 Log::~Log() {
   {
@@ -72,6 +84,7 @@ Log::~Log() {
 }
 
 void Log::Write(const LogLine& line) {
+  if (line.level < least_) return;
   const absl::Time now = absl::Now();
   const std::string cause =
       absl::StrCat(line.what, "\n", line.cause.empty() ? line.client : line.cause);

@@ -20,7 +20,7 @@
 namespace leeway {
 
 struct LogLine {
-  enum class Level { kInfo, kWarning, kError };
+  enum class Level { kDebug, kInfo, kWarning, kError };
   Level level = Level::kInfo;
   std::string what;    // "joined", "refused", ...: one word, or few
   std::string client;  // or process, if it is about one
@@ -32,13 +32,17 @@ struct LogLine {
 
 enum class LogFormat { kText, kJson };
 
+// "debug", "info", "warning" or "error", and back; another word is kInfo.
+const char* LevelName(LogLine::Level level);
+LogLine::Level ParseLevel(absl::string_view name);
+
 // The line as written, with its end. Nothing in it can end the line early.
 std::string FormatLine(const LogLine& line, absl::Time time, LogFormat format);
 
 class Log {
  public:
-  // The descriptor stays the caller's and outlives the log.
-  Log(int fd, LogFormat format);
+  // The descriptor stays the caller's and outlives the log. Lines below `least` are left out.
+  Log(int fd, LogFormat format, LogLine::Level least = LogLine::Level::kInfo);
   // Writes what waits, as far as somebody reads it.
   ~Log();
   Log(const Log&) = delete;
@@ -59,6 +63,7 @@ class Log {
 
   const int fd_;
   const LogFormat format_;
+  const LogLine::Level least_;
   mutable Mutex mu_;
   CondVar changed_ ABSL_GUARDED_BY(mu_);
   std::deque<std::string> waiting_ ABSL_GUARDED_BY(mu_);

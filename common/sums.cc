@@ -74,6 +74,7 @@ constexpr KnownSum kKnown[] = {
     {kDriftSquared, v1::NUMBER, 0, kAny, kDrift, true},
     {kWeightedDriftSquared, v1::NUMBER, 0, kAny, kDrift, true, true},
     {kDisplacementSquared, v1::NUMBER, 0, kAny, kDisplacement, true},
+    {kDisplacementAbove, v1::NUMBER, 0, 1, kDisplacement},
 };
 
 constexpr KnownSum kKnownMetric = {kMetric, v1::NUMBER, -kAny, kAny};
@@ -238,8 +239,10 @@ template double SquaredNorm<double>(absl::Span<const double>);
 TaskSums::TaskSums(const v1::Task& task, size_t dimension) {
   shape_.dimension = dimension;
   shape_.groups = std::max<size_t>(1, task.groups());
+  std::vector<double> thresholds;  // of the numbers
   for (const v1::Sum& sum : task.sums()) {
     if (sum.shape() == v1::NUMBER) {
+      thresholds.push_back(sum.threshold());
       numbers_.push_back({sum.name(), sum.steps(), static_cast<int>(shape_.numbers.size())});
       shape_.numbers.push_back({Title(sum), sum.smallest(), sum.largest()});
       continue;
@@ -255,7 +258,8 @@ TaskSums::TaskSums(const v1::Task& task, size_t dimension) {
   for (size_t i = 0; i < numbers_.size(); ++i) {
     const KnownSum* known = Know(numbers_[i].name);
     if (known == nullptr || known->source == nullptr) continue;
-    Derived derived{i, false, kNone, known->squared, known->weighted};
+    Derived derived{
+        i, false, kNone, known->squared, known->weighted, IsCount(known->name), thresholds[i]};
     const absl::string_view source = known->source;
     if (!source.empty()) {
       derived.from_vector = Know(source)->shape == v1::VECTOR;
@@ -296,12 +300,21 @@ std::vector<uint32_t> TaskSums::StepsOf(absl::string_view name) const {
 template <typename T>
 void TaskSums::Derive(uint64_t weight, absl::Span<const T> vectors, absl::Span<double> numbers,
                       bool decoded) const {
+  int last = kNone;  // the vector whose squared norm is known: many counts are of one vector
+  double last_squared = 0;
   for (const Derived& one : derived_) {
     if (decoded && one.from_vector) continue;
     double value = 1;
     if (one.from_vector) {
-      value = SquaredNorm(
-          vectors.subspan(static_cast<size_t>(one.source) * shape_.dimension, shape_.dimension));
+      if (one.source != last) {
+        last = one.source;
+        last_squared = SquaredNorm(
+            vectors.subspan(static_cast<size_t>(last) * shape_.dimension, shape_.dimension));
+      }
+      value = last_squared;
+      if (one.count) {
+        value = std::sqrt(value) > one.threshold ? 1 / static_cast<double>(weight) : 0;
+      }
     } else if (one.source != kNone) {
       value = numbers[static_cast<size_t>(one.source)];
       if (one.squared) value *= value;
@@ -317,6 +330,11 @@ template void TaskSums::Derive<double>(uint64_t, absl::Span<const double>, absl:
 bool TaskSums::Follows(size_t number) const {
   return std::any_of(derived_.begin(), derived_.end(),
                      [&](const Derived& one) { return one.at == number; });
+}
+
+bool TaskSums::CountsClients(size_t number) const {
+  return numbers_[number].name == kDisplacementAbove ||
+         numbers_[number].name == kLossDifferenceAbove;
 }
 
 size_t TaskSums::sent_numbers() const {

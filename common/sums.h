@@ -76,6 +76,8 @@ inline constexpr char kGradientSquared[] = "gradient_squared";
 inline constexpr char kDriftSquared[] = "drift_squared";
 inline constexpr char kWeightedDriftSquared[] = "weighted_drift_squared";
 inline constexpr char kDisplacementSquared[] = "displacement_squared";
+// A count, over the client's weight: 1/v if |displacement| is above the threshold.
+inline constexpr char kDisplacementAbove[] = "displacement_above";
 
 // Adds a sum to a task, unless the task asks for it already, and returns it.
 v1::Sum& Ask(absl::string_view name, v1::Task& task, uint32_t steps = 0);
@@ -126,6 +128,8 @@ class TaskSums {
               bool decoded = false) const;
   // Is this number one of those that Derive fills in?
   bool Follows(size_t number) const;
+  // Does its sum count clients, whatever they weigh? Then it is at most 1/v of one of them.
+  bool CountsClients(size_t number) const;
   // The numbers of a report that are sent: all but those that Derive fills in.
   size_t sent_numbers() const;
   std::vector<double> Sent(absl::Span<const double> numbers) const;
@@ -138,13 +142,16 @@ class TaskSums {
     uint32_t steps = 0;
     int at = 0;
   };
-  // number = (source or 1), squared if so, times the weight if so.
+  // number = (source or 1), squared if so, times the weight if so. Of a count: 1 over the weight
+  // if the norm of its source is above the threshold, else 0.
   struct Derived {
     size_t at = 0;
     bool from_vector = false;
     int source = kNone;
     bool squared = false;
     bool weighted = false;
+    bool count = false;
+    double threshold = 0;
   };
 
   static int Find(const std::vector<Place>& places, absl::string_view name, uint32_t steps);

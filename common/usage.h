@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "common/log.h"
 #include "common/nearest_word.h"
 
 namespace leeway {
@@ -37,6 +38,25 @@ inline std::string UsageText(const CLI::App& app, const CLI::ParseError& error) 
                         " --help`");
   }
   return absl::StrCat(text, "; see `", name, " --help`");
+}
+
+// How a program logs.
+struct LogFlags {
+  std::string format = "text";
+  std::string level = "info";
+
+  LogFormat Format() const { return format == "json" ? LogFormat::kJson : LogFormat::kText; }
+  LogLine::Level Level() const { return ParseLevel(level); }
+};
+
+inline void DeclareLogFlags(CLI::App& app, LogFlags& flags) {
+  app.add_option("--log-format", flags.format, "One line for each thing that happens: text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app.add_option("--log-level", flags.level,
+                 "Least level of what is logged: debug, info, warning or error")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+      ->capture_default_str();
 }
 
 // Reads the command line. The exit code to end with, if there is nothing more to do:

@@ -69,8 +69,9 @@ size_t CountFields(google::protobuf::io::ZeroCopyInputStream& bytes) {
 absl::Status BeyondNorm(double norm, double max_norm) {
   return WithReason(
       absl::OutOfRangeError(absl::StrCat(
-          "the norm of the displacement is ", norm, ", beyond limits.max_norm ", max_norm,
-          "; lower the step size, raise the limit, or set limits.norm_policy to CLIP")),
+          "the norm of the displacement is ", norm, ", beyond the limit ", max_norm,
+          "; lower the step size, scale it down to the limit (limits.norm_policy: CLIP), or raise "
+          "limits.max_norm or limits.median_multiple")),
       "norm");
 }
 
@@ -106,26 +107,23 @@ absl::Status CheckGroups(absl::Span<const int64_t> flat, const TallyShape& shape
   return absl::OkStatus();
 }
 
-// A norm that is NaN says nothing here: the coordinate behind it is named when the
-// report is added.
+// A short encoding rounds each value by at most the step of its block, 1/127 of the largest of
+// 256 values: at worst the norm grows by 16/127.
+constexpr double kDecodedTolerance = 0.13;
+
+// 0 without a displacement.
 template <typename T>
-absl::Status CheckNorm(absl::Span<const T> vectors, const TaskSums& sums, double max_norm) {
+double NormOf(absl::Span<const T> vectors, const TaskSums& sums) {
   const int place = sums.vector(kDisplacement);
-  if (max_norm <= 0 || place == TaskSums::kNone) return absl::OkStatus();
+  if (place == TaskSums::kNone) return 0;
   const size_t dimension = sums.shape().dimension;
-  const double norm =
-      std::sqrt(SquaredNorm(vectors.subspan(static_cast<size_t>(place) * dimension, dimension)));
-  if (std::isfinite(norm) && norm > max_norm * (1 + kNormTolerance)) {
-    return BeyondNorm(norm, max_norm);
-  }
-  return absl::OkStatus();
+  return std::sqrt(SquaredNorm(vectors.subspan(static_cast<size_t>(place) * dimension, dimension)));
 }
 
 // |sum v_c u_c| <= sum v_c |u_c|: all that a sum can tell.
-absl::Status CheckNormOfSum(absl::Span<const int64_t> flat, const TaskSums& sums, uint64_t weight,
-                            double max_norm) {
+double NormOfMean(absl::Span<const int64_t> flat, const TaskSums& sums, uint64_t weight) {
   const int place = sums.vector(kDisplacement);
-  if (max_norm <= 0 || place == TaskSums::kNone) return absl::OkStatus();
+  if (place == TaskSums::kNone) return 0;
   const TallyShape& shape = sums.shape();
   const size_t begin = shape.vectors_begin() + static_cast<size_t>(place) * shape.dimension;
   std::vector<double> sum(shape.dimension, 0.0);
@@ -135,9 +133,15 @@ absl::Status CheckNormOfSum(absl::Span<const int64_t> flat, const TaskSums& sums
     }
   }
   const int bits = shape.vectors[static_cast<size_t>(place)].fraction_bits;
-  const double mean = std::ldexp(std::sqrt(SquaredNorm<double>(sum)), -bits) /
-                      static_cast<double>(std::max<uint64_t>(weight, 1));
-  return mean > max_norm * (1 + kNormTolerance) ? BeyondNorm(mean, max_norm) : absl::OkStatus();
+  return std::ldexp(std::sqrt(SquaredNorm<double>(sum)), -bits) /
+         static_cast<double>(std::max<uint64_t>(weight, 1));
+}
+
+// A norm that is NaN says nothing here: the coordinate behind it is named when the
+// report is added.
+absl::Status CheckNorm(double norm, double max_norm, double tolerance) {
+  const bool beyond = max_norm > 0 && std::isfinite(norm) && norm > max_norm * (1 + tolerance);
+  return beyond ? BeyondNorm(norm, max_norm) : absl::OkStatus();
 }
 
 // Nobody has tested on more targets than it joined with, or answered more correctly.
@@ -181,6 +185,30 @@ absl::Status CheckSpread(absl::Span<const int64_t> flat, absl::Span<const GroupS
   return absl::OkStatus();
 }
 
+// A client is counted once, whatever it weighs.
+absl::Status CheckCount(const TaskSums& sums, size_t number, double counted, uint64_t clients) {
+  constexpr double kSlack = 1e-9;  // of rounding: 1/v, times v
+  if (!sums.CountsClients(number) || counted <= static_cast<double>(clients) * (1 + kSlack)) {
+    return absl::OkStatus();
+  }
+  return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                        sums.shape().numbers[number].name, " counts ", counted,
+                        " clients, expected at most ", clients, "; count each client once")),
+                    "impossible_sum");
+}
+
+absl::Status CheckCounts(absl::Span<const int64_t> flat, absl::Span<const GroupShare> shares,
+                         const TaskSums& sums) {
+  for (size_t i = 0; i < sums.numbers(); ++i) {
+    if (!sums.CountsClients(i)) continue;
+    for (size_t g = 0; g < shares.size(); ++g) {
+      LEEWAY_RETURN_IF_ERROR(
+          CheckCount(sums, i, NumberIn(flat, sums.shape(), g, i), shares[g].clients));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<float>> Decode(v1::Encoding encoding,
                                           absl::Span<const std::byte> payload,
                                           const TallyShape& shape) {
@@ -199,23 +227,36 @@ absl::StatusOr<std::vector<float>> Decode(v1::Encoding encoding,
 template <typename T>
 absl::Status AddReport(const v1::ReportHeader& header, absl::Span<const T> vectors, uint64_t weight,
                        const TaskSums& sums, const ReportLimits& limits, Tally& tally,
-                       Workers* workers) {
-  LEEWAY_RETURN_IF_ERROR(CheckNorm(vectors, sums, limits.max_norm));
+                       Workers* workers, double* norm) {
   const bool decoded = header.encoding() == v1::BFLOAT16 || header.encoding() == v1::INT8;
+  if (norm != nullptr || limits.max_norm > 0) {
+    const double own = NormOf(vectors, sums);
+    if (norm != nullptr) *norm = own;
+    LEEWAY_RETURN_IF_ERROR(
+        CheckNorm(own, limits.max_norm, decoded ? kDecodedTolerance : kNormTolerance));
+  }
   std::vector<double> numbers =
       sums.Spread({header.numbers().data(), static_cast<size_t>(header.numbers_size())});
   sums.Derive<T>(weight, vectors, absl::MakeSpan(numbers), decoded);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    LEEWAY_RETURN_IF_ERROR(CheckCount(sums, i, numbers[i] * static_cast<double>(weight), 1));
+  }
   return tally.Add<T>(header.group(), weight, numbers, vectors, workers);
 }
 
 // The exact sum of several clients' reports.
 absl::Status FoldSum(const v1::ReportHeader& header, absl::Span<const int64_t> flat,
                      absl::Span<const GroupShare> shares, uint64_t weight, const TaskSums& sums,
-                     const ReportLimits& limits, Tally& tally) {
+                     const ReportLimits& limits, Tally& tally, double* norm) {
   LEEWAY_RETURN_IF_ERROR(CheckGroups(flat, sums.shape(), shares));
-  LEEWAY_RETURN_IF_ERROR(CheckNormOfSum(flat, sums, weight, limits.max_norm));
+  if (norm != nullptr || limits.max_norm > 0) {
+    const double own = NormOfMean(flat, sums, weight);
+    if (norm != nullptr) *norm = own;
+    LEEWAY_RETURN_IF_ERROR(CheckNorm(own, limits.max_norm, kNormTolerance));
+  }
   LEEWAY_RETURN_IF_ERROR(CheckTests(flat, shares, sums, limits.targets));
   LEEWAY_RETURN_IF_ERROR(CheckSpread(flat, shares, sums));
+  LEEWAY_RETURN_IF_ERROR(CheckCounts(flat, shares, sums));
   return WithReason(tally.MergeFlat(flat, static_cast<uint64_t>(header.clients_size()), weight),
                     "impossible_sum");
 }
@@ -407,7 +448,7 @@ absl::Status CheckHeader(const v1::ReportHeader& header, const TaskSums& sums, v
 
 absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
                         absl::Span<const GroupShare> shares, const TaskSums& sums,
-                        const ReportLimits& limits, Tally& tally, Workers* workers) {
+                        const ReportLimits& limits, Tally& tally, Workers* workers, double* norm) {
   const absl::string_view bytes(reinterpret_cast<const char*>(payload.data()), payload.size());
   if (Xxh3(bytes) != header.payload_hash()) {
     return WithReason(
@@ -417,7 +458,7 @@ absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::by
   uint64_t weight = 0;
   for (const GroupShare& share : shares) weight += share.weight;
   if (header.encoding() == v1::TALLY) {
-    return FoldSum(header, ValuesIn<int64_t>(payload), shares, weight, sums, limits, tally);
+    return FoldSum(header, ValuesIn<int64_t>(payload), shares, weight, sums, limits, tally, norm);
   }
   if (header.weight() != weight) {
     return WithReason(
@@ -430,20 +471,22 @@ absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::by
   }
   if (sums.vectors() == 0) {  // small: looked at before it is added
     Tally report(sums.shape());
-    LEEWAY_RETURN_IF_ERROR(AddReport<double>(header, {}, weight, sums, limits, report, nullptr));
+    LEEWAY_RETURN_IF_ERROR(
+        AddReport<double>(header, {}, weight, sums, limits, report, nullptr, nullptr));
     LEEWAY_RETURN_IF_ERROR(CheckTests(report.flat(), shares, sums, limits.targets));
     return tally.Merge(report);
   }
   if (header.encoding() == v1::FLOAT64) {
     return AddReport<double>(header, ValuesIn<double>(payload), weight, sums, limits, tally,
-                             workers);
+                             workers, norm);
   }
   if (header.encoding() == v1::FLOAT32) {
-    return AddReport<float>(header, ValuesIn<float>(payload), weight, sums, limits, tally, workers);
+    return AddReport<float>(header, ValuesIn<float>(payload), weight, sums, limits, tally, workers,
+                            norm);
   }
   LEEWAY_ASSIGN_OR_RETURN(const std::vector<float> values,
                           Decode(header.encoding(), payload, sums.shape()));
-  return AddReport<float>(header, values, weight, sums, limits, tally, workers);
+  return AddReport<float>(header, values, weight, sums, limits, tally, workers, norm);
 }
 
 std::vector<grpc::ByteBuffer> EncodeReport(const v1::ReportHeader& header,

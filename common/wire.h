@@ -81,10 +81,11 @@ struct ReportLimits {
 
 // Adds a complete payload to the tally. `shares` holds, for each group, those of the
 // header's clients that were assigned to it. Unchanged on error. `workers` share long
-// vectors among them.
+// vectors among them. `norm`, if wanted, is set to the displacement's; of a sum, to its mean's.
 absl::Status FoldReport(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
                         absl::Span<const GroupShare> shares, const TaskSums& sums,
-                        const ReportLimits& limits, Tally& tally, Workers* workers = nullptr);
+                        const ReportLimits& limits, Tally& tally, Workers* workers = nullptr,
+                        double* norm = nullptr);
 // What a displacement's norm may exceed max_norm by, relatively: rounding of a
 // client that scaled its update down to the limit.
 inline constexpr double kNormTolerance = 1e-5;

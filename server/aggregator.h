@@ -25,6 +25,9 @@ class Aggregator {
                            absl::Span<const GroupShare> shares) = 0;
   // The sums of what was added could be had now.
   virtual bool CanClose() const = 0;
+  // The largest norm of a displacement that was added, of a merged report that of their mean;
+  // 0 where the round has a limit for it, or does not ask for one.
+  virtual double largest_norm() const { return 0; }
   // The sums. Once, and nothing is added after it.
   virtual Tally Close() = 0;
 };

@@ -159,16 +159,10 @@ absl::Status Gate::Check(const Identity& identity) {
 }
 
 absl::Status Gate::CheckPace(const std::string& key, const std::string& peer, absl::Time now) {
-  if (now >= second_ + absl::Seconds(1)) {
-    begun_.clear();
-    second_ = now;
-    absl::erase_if(shut_out_, [now](const auto& entry) { return entry.second <= now; });
-  }
-  if (++begun_[key] > kCallsPerSecond) shut_out_[key] = now + kShutOut;
-  if (!shut_out_.contains(key)) return absl::OkStatus();
+  if (pace_.Begin(key, now)) return absl::OkStatus();
   if (watch_ != nullptr) watch_->Drop(peer);
   return WithReason(absl::ResourceExhaustedError(
-                        absl::StrCat("more than ", kCallsPerSecond,
+                        absl::StrCat("more than ", CallPace::kCallsPerSecond,
                                      " calls were begun in a second; the connection is closed")),
                     "call_flood");
 }

@@ -22,6 +22,7 @@
 #include "common/certificate.h"
 #include "common/mutex.h"
 #include "proto/federation.pb.h"
+#include "server/call_pace.h"
 
 namespace leeway {
 
@@ -102,12 +103,6 @@ class Gate {
   // one; there is room for observers and for those that are dead and not yet missed.
   static constexpr size_t kConnectionsPerCaller = 16;
 
-  // Calls that one certificate (without TLS: one connection) may begin in a second. A client
-  // begins a few in a round; calls that are begun and reset by the thousand are an attack, whose
-  // connections are closed, and for kShutOut all others of the same caller with their first call.
-  static constexpr uint64_t kCallsPerSecond = 2000;
-  static constexpr absl::Duration kShutOut = absl::Seconds(10);
-
   // Without TLS.
   Gate() = default;
   // With TLS. `revoked` is a file that may change while we run; empty: none.
@@ -129,7 +124,8 @@ class Gate {
   // With the last list that could be read.
   absl::Status Check(const Identity& identity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RefreshRevoked(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // ResourceExhausted if the caller begins too many calls; then its connection is closed.
+  // ResourceExhausted if the caller begins too many calls; then its connection is closed, and
+  // while it is shut out all others of it with their first call.
   absl::Status CheckPace(const std::string& key, const std::string& peer, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Exit(const std::string& key, const std::string& peer) ABSL_LOCKS_EXCLUDED(mu_);
@@ -147,10 +143,7 @@ class Gate {
 
   Mutex mu_;
   absl::flat_hash_map<std::string, Calls> calls_ ABSL_GUARDED_BY(mu_);  // by caller
-  absl::flat_hash_map<std::string, uint64_t> begun_
-      ABSL_GUARDED_BY(mu_);                                        // in this second, by caller
-  absl::Time second_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // its start
-  absl::flat_hash_map<std::string, absl::Time> shut_out_ ABSL_GUARDED_BY(mu_);  // until when
+  CallPace pace_ ABSL_GUARDED_BY(mu_);
   // By certificate, so that each is taken apart once.
   absl::flat_hash_map<std::string, std::shared_ptr<const Identity>> known_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> revoked_ ABSL_GUARDED_BY(mu_);

@@ -54,8 +54,8 @@ struct Flags {
   std::string chain_key;
   bool insecure_anywhere = false;
   bool exit_with_stdin = false;
-  std::string log_format = "text";
   std::string epochs_from;
+  LogFlags log;
 };
 
 void Declare(CLI::App& app, Flags& flags) {
@@ -85,13 +85,10 @@ void Declare(CLI::App& app, Flags& flags) {
                  "Serve the run as a web page on this PORT of loopback, or on HOST:PORT");
   app.add_flag("--exit-with-stdin", flags.exit_with_stdin,
                "Stop when standard input ends (for programs that start a server)");
-  app.add_option("--log-format", flags.log_format,
-                 "One line for each thing that happens: text or json")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
   app.add_option("--epochs-from", flags.epochs_from,
                  "Repeat who took part when in the run recorded in this directory: a client enters "
                  "and leaves before the same round as there");
+  DeclareLogFlags(app, flags.log);
   app.footer(
       "Examples:\n"
       "  leeway-server --config experiments/paper_synthetic.textproto --state out --clients 2\n"
@@ -291,7 +288,7 @@ int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   absl::Status outcome;
   {
-    Log log(STDOUT_FILENO, flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
+    Log log(STDOUT_FILENO, flags.log.Format(), flags.log.Level());
     grpc_log = &log;
     gpr_set_log_function(LogGrpc);
     outcome = Serve(flags, log);

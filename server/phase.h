@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,8 @@ struct RoundPlan {
   // Clients keep a state between rounds, which counts from this round on, and are told whose
   // they use: that of the last round that their report counted in. 0: they keep none.
   uint64_t states_since = 0;
+  // Clients, by index, that further attempts at the round do without. Set by the engine.
+  std::set<uint32_t> set_aside;
 };
 
 // What phases leave for one another, and what never changes.
@@ -79,6 +82,9 @@ class PhaseScript {
   // The next round, given how many are committed in this phase. A pure function
   // of the state.
   virtual RoundPlan Next(const RunContext& run, uint64_t rounds_done) const = 0;
+  // Must the round be taken once more before its sums may count, because of what they have
+  // shown? Then Next asks for something else. `largest_norm`: see Aggregator.
+  virtual bool MustRepeat(const RoundPlan&, const Tally&, double /*largest_norm*/) { return false; }
   // The sums of that round; the measures are in plan.record already. True when
   // the phase is over.
   virtual absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t rounds_done,

@@ -34,14 +34,17 @@ class PlainAggregator : public Aggregator {
   absl::Status Add(const v1::ReportHeader& header, absl::Span<const std::byte> payload,
                    absl::Span<const GroupShare> shares) override;
   bool CanClose() const override { return true; }
+  double largest_norm() const override;
   Tally Close() override;
 
  private:
   const Spec spec_;
   Workers* const workers_;
   Meter* const meter_;
-  Mutex mu_;
+  const bool wants_norms_;  // because it has counts of norms and no limit
+  mutable Mutex mu_;
   Tally tally_ ABSL_GUARDED_BY(mu_);
+  double largest_norm_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace leeway

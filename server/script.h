@@ -43,6 +43,10 @@ class Script {
   bool done() const { return phase_ == nullptr; }
   // The next round: a pure function of the state. Not when done().
   RoundPlan Next() const;
+  // Must the round be taken once more, by another plan, before its sums may count?
+  bool MustRepeat(const RoundPlan& plan, const Tally& tally, double largest_norm) {
+    return phase_->MustRepeat(plan, tally, largest_norm);
+  }
   // The sums of that round. Completes its record and moves on. An error means
   // that the run cannot go on (divergence), with the remedy in its message. The
   // workers, if any, share long loops; they change no bit.

@@ -6,6 +6,7 @@
 #include "common/status.h"
 #include "common/sums.h"
 #include "records/release_config.h"
+#include "server/median_limit.h"
 #include "server/phase.h"
 #include "server/server_algorithm.h"
 #include "server/server_optimizer.h"
@@ -37,6 +38,10 @@ class TrainPhase : public PhaseScript {
         optimizer_(MakeServerOptimizer(config.server())),
         release_rounds_(config.has_release() ? RoundsOf(config.release()) : 0),
         algorithm_(MakeServerAlgorithm(config.local(), run)) {
+    const v1::Limits& limits = run.config.limits();
+    if (limits.median_multiple() > 0 && limits.max_norm() == 0) {
+      limit_.emplace(limits.median_multiple(), run.config.max_update());
+    }
     if (!config.local().has_auto_steps()) return;
     const bool sampled = run.config.cohort().size() > 0 && run.config.cohort().size() < run.clients;
     schedule_.emplace(config.local().auto_steps().largest(),
@@ -65,9 +70,25 @@ class TrainPhase : public PhaseScript {
     return plan;
   }
 
+  // The first round has no limit. If one of its displacements is beyond the limit that follows
+  // from them all, none counts, and the round is taken again with that limit.
+  bool MustRepeat(const RoundPlan& plan, const Tally& tally, double largest_norm) override {
+    if (!limit_ || plan.record.kind() != v1::TRAIN_ROUND || plan.task.max_norm() > 0) return false;
+    MedianLimit known = *limit_;
+    known.Absorb(plan.task, tally);
+    if (!known.IsExceeded(plan.task, tally, largest_norm)) return false;
+    limit_.emplace(known);
+    return true;
+  }
+
   absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t rounds_done,
                               RunContext& run) override {
     if (plan.record.kind() == v1::TRAIN_ROUND) {
+      if (limit_) {
+        plan.record.set_norm_limit(plan.task.max_norm());
+        plan.record.set_clipped(MedianLimit::Clipped(plan.task, tally));
+        limit_->Absorb(plan.task, tally);
+      }
       if (schedule_) schedule_->Absorb(plan.record.loss(), GuaranteedDecrease(plan, tally, run));
       LEEWAY_RETURN_IF_ERROR(Move(plan, tally, run));
       if (algorithm_) algorithm_->Absorb(plan, tally, run);
@@ -89,6 +110,7 @@ class TrainPhase : public PhaseScript {
     AddPart(release_ ? release_->Save() : std::vector<double>(), state);
     AddPart(optimizer_->Save(), state);
     AddPart(algorithm_ ? algorithm_->Save() : std::vector<double>(), state);
+    AddPart(limit_ ? limit_->Save() : std::vector<double>(), state);
     return state;
   }
   absl::Status Restore(const std::vector<double>& state, const RunContext& run) override {
@@ -97,6 +119,12 @@ class TrainPhase : public PhaseScript {
     LEEWAY_ASSIGN_OR_RETURN(const std::vector<double> release, TakePart(state, at));
     LEEWAY_ASSIGN_OR_RETURN(const std::vector<double> optimizer, TakePart(state, at));
     LEEWAY_ASSIGN_OR_RETURN(const std::vector<double> algorithm, TakePart(state, at));
+    // A run of an earlier version has saved no limit.
+    std::vector<double> limit;
+    if (at < state.size()) {
+      LEEWAY_ASSIGN_OR_RETURN(limit, TakePart(state, at));
+    }
+    if (limit_) LEEWAY_RETURN_IF_ERROR(limit_->Restore(limit));
     if (schedule_) LEEWAY_RETURN_IF_ERROR(schedule_->Restore(schedule));
     if (!release.empty()) {
       release_ = MakeReleasePhase(config_.release(), run);
@@ -186,6 +214,7 @@ class TrainPhase : public PhaseScript {
     plan.base = run.current;
     // A control variate is the mean over these clients, and a schedule compares their losses.
     plan.may_begin_epoch = !keeps_state() && !schedule_;
+    if (limit_) limit_->Ask(plan.task);
     // The drift that is asked for is that of the algorithm's own path.
     if (algorithm_) algorithm_->Complete(run, plan);
     return plan;
@@ -236,6 +265,7 @@ class TrainPhase : public PhaseScript {
   v1::Train config_;
   std::unique_ptr<ServerOptimizer> optimizer_;
   std::optional<StepSchedule> schedule_;        // with auto_steps
+  std::optional<MedianLimit> limit_;            // of displacements, if it comes from their median
   const uint64_t release_rounds_;               // of one test
   std::unique_ptr<PhaseScript> release_;        // a test under way; null between two
   std::unique_ptr<ServerAlgorithm> algorithm_;  // null: none

@@ -19,7 +19,8 @@ import xxhash
 MIB = 1 << 20
 # Numbers that follow from another of the report, which leaves them out.
 SOURCES = {name + "_squared": name for name in ("loss", "drift", "gradient", "displacement")}
-SOURCES |= {"weight": "", "weighted_loss": "loss", "weighted_loss_squared": "loss", "weighted_drift_squared": "drift"}
+SOURCES |= {"weight": "", "weighted_loss": "loss", "weighted_loss_squared": "loss", "weighted_drift_squared": "drift",
+            "displacement_above": "displacement"}
 
 with tempfile.TemporaryDirectory() as generated:
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -101,6 +102,7 @@ class Client:
             x = np.ravel(known[source](s), "F").astype(float)  # a matrix by columns
             x = np.array([squared_norm(x)]) if s.name.endswith("_squared") else x
             x = v * x if s.name.startswith("weight") else x
+            x = np.array([(squared_norm(x) ** 0.5 > s.threshold) / v]) if s.name == "displacement_above" else x
             low = s.smallest if s.shape == pb.NUMBER else -s.largest
             if not np.all((low <= x) & (x <= s.largest)):  # NaN neither
                 raise ValueError(f"{s.name} {x} is not between {low} and {s.largest}; raise max_update")

@@ -56,11 +56,12 @@ class RunMemberTest : public ::testing::Test {
 
   OneClient worker_;
   int computed_ = 0;
+  ClientLog log_{nullptr, ""};
   RunMember member_{worker_,
                     [this](Worker&, const v1::Order& order, const OrderModels&, uint64_t) {
                       return Compute(order);
                     },
-                    grpc::CreateChannel("127.0.0.1:1", grpc::InsecureChannelCredentials())};
+                    grpc::CreateChannel("127.0.0.1:1", grpc::InsecureChannelCredentials()), log_};
   v1::Order order_;
 };
 

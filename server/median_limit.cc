@@ -1,0 +1,107 @@
+#include "server/median_limit.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace leeway {
+namespace {
+
+// In the first round: up to the norm of a vector of 2^22 coordinates that are all max_update.
+constexpr int kSmallestPower = -40;
+constexpr int kLargestPower = 11;
+
+// In later rounds: so many steps of 2^(1/4) on either side of the last median.
+constexpr int kStepsAside = 4;
+
+// What is scaled down to the limit ends up within rounding of it.
+constexpr double kAtLimit = 1 - 1e-6;
+
+// A short encoding may make a vector longer by this factor (common/wire.cc).
+constexpr double kRounding = 1.15;
+
+// Threshold and number of clients above it, of every count that a task asks for.
+struct Count {
+  double threshold;
+  double above;
+};
+
+std::vector<Count> CountsOf(const v1::Task& task, const Tally& tally) {
+  std::vector<Count> counts;
+  size_t number = 0;
+  for (const v1::Sum& sum : task.sums()) {
+    if (sum.shape() != v1::NUMBER) continue;
+    if (sum.name() == kDisplacementAbove) {
+      counts.push_back({sum.threshold(), std::round(tally.number(number))});
+    }
+    ++number;
+  }
+  return counts;
+}
+
+}  // namespace
+
+MedianLimit::MedianLimit(double multiple, double max_update)
+    : multiple_(multiple), smallest_(std::ldexp(max_update, kSmallestPower)) {}
+
+std::vector<double> MedianLimit::Thresholds() const {
+  std::vector<double> thresholds;
+  if (median_ == 0) {
+    for (int k = 0; k <= kLargestPower - kSmallestPower; ++k) {
+      thresholds.push_back(std::ldexp(smallest_, k));
+    }
+    return thresholds;
+  }
+  for (int k = -kStepsAside; k <= kStepsAside; ++k) {
+    thresholds.push_back(median_ * std::exp2(0.25 * k));
+  }
+  return thresholds;
+}
+
+void MedianLimit::Ask(v1::Task& task) const {
+  for (const double threshold : Thresholds()) AskAbove(kDisplacementAbove, threshold, task);
+  if (median_ == 0) return;
+  task.set_max_norm(limit());
+  task.set_clip(true);
+  AskAbove(kDisplacementAbove, limit() * kAtLimit, task);
+}
+
+void MedianLimit::Absorb(const v1::Task& task, const Tally& tally) {
+  const std::vector<double> thresholds = Thresholds();
+  const std::vector<Count> counts = CountsOf(task, tally);
+  if (counts.size() < thresholds.size()) return;
+  // The first threshold that fewer than half of the clients are above: of an even number the
+  // upper median, so that of two clients none is limited.
+  size_t k = 0;
+  while (k + 1 < thresholds.size() && 2 * counts[k].above >= static_cast<double>(tally.clients())) {
+    ++k;
+  }
+  median_ = std::max(thresholds[k], smallest_);
+}
+
+bool MedianLimit::IsExceeded(const v1::Task& task, const Tally& tally, double largest_norm) const {
+  for (const Count& count : CountsOf(task, tally)) {
+    if (count.threshold < limit()) continue;
+    return count.above > 0 || largest_norm > count.threshold * kRounding;
+  }
+  return false;
+}
+
+uint32_t MedianLimit::Clipped(const v1::Task& task, const Tally& tally) {
+  for (const Count& count : CountsOf(task, tally)) {
+    if (task.max_norm() > 0 && count.threshold == task.max_norm() * kAtLimit) {
+      return static_cast<uint32_t>(count.above);
+    }
+  }
+  return 0;
+}
+
+absl::Status MedianLimit::Restore(absl::Span<const double> state) {
+  if (state.empty()) return absl::OkStatus();  // of a run that began without a limit
+  if (state.size() != 1 || !(state[0] >= 0) || !std::isfinite(state[0])) {
+    return absl::DataLossError("saved median of the displacements is damaged");
+  }
+  median_ = state[0];
+  return absl::OkStatus();
+}
+
+}  // namespace leeway

@@ -1,0 +1,57 @@
+// MedianLimit: the largest norm of a displacement that a training round accepts, a multiple of the
+// median norm of all clients'. No client's own norm is sent for it: a task asks for counts, how
+// many displacements are longer than each of a few thresholds, and the median of a round sets the
+// limit of the next. Fewer than half of the clients cannot move the median beyond the others'.
+//
+//   first round of a phase: many thresholds, a factor of 2 apart, and no limit
+//   later ones: few, a factor of 2^(1/4) apart, around the median of the round before
+//
+// Pure. One object lives for one train phase. Not thread-safe.
+#ifndef LEEWAY_SERVER_MEDIAN_LIMIT_H_
+#define LEEWAY_SERVER_MEDIAN_LIMIT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/sums.h"
+#include "common/tally.h"
+#include "proto/federation.pb.h"
+
+namespace leeway {
+
+class MedianLimit {
+ public:
+  // `multiple` of the median; `max_update` is the largest coordinate of a displacement, beside
+  // which norms below 2^-40 of it are as good as 0.
+  MedianLimit(double multiple, double max_update);
+
+  // The limit of the next round; 0: none is known yet.
+  double limit() const { return median_ * multiple_; }
+  // Adds the counts, and the limit if it is known, to a training task.
+  void Ask(v1::Task& task) const;
+  // The counts of a round with that task.
+  void Absorb(const v1::Task& task, const Tally& tally);
+  // After Absorb: was a displacement of that round, without a limit, longer than the limit is
+  // now, or than the next threshold above it? By the counts, or by the largest norm of a
+  // report. So it does not matter which clients' reports were merged.
+  bool IsExceeded(const v1::Task& task, const Tally& tally, double largest_norm) const;
+  // Clients whose displacement was at the limit of that round, or longer.
+  static uint32_t Clipped(const v1::Task& task, const Tally& tally);
+
+  // State between two rounds.
+  std::vector<double> Save() const { return {median_}; }
+  absl::Status Restore(absl::Span<const double> state);
+
+ private:
+  std::vector<double> Thresholds() const;
+
+  const double multiple_;
+  const double smallest_;  // of norms that matter
+  double median_ = 0;      // the threshold above it; 0: not known
+};
+
+}  // namespace leeway
+
+#endif  // LEEWAY_SERVER_MEDIAN_LIMIT_H_
