@@ -52,7 +52,7 @@ def parse(text):
             comment.append(line[2:].strip())
             continue
         opened = re.match(r"(message|enum) (\w+) \{", line)
-        field = re.match(r"(repeated )?([\w.]+) (\w+) = (\d+);", line)
+        field = re.match(r"(repeated |optional )?([\w.]+) (\w+) = (\d+);", line)
         value = re.match(r"(\w+) = (\d+);", line)
         if opened:
             outer = "".join(t[1] + "." for t in stack if t[0] != "oneof")
@@ -64,7 +64,7 @@ def parse(text):
         elif line == "}" and stack:
             stack.pop()
         elif field and stack:
-            stack[-1][3].append((field[3], ("list of " if field[1] else "") + field[2], " ".join(comment)))
+            stack[-1][3].append((field[3], ("list of " if field[1] == "repeated " else "") + field[2], " ".join(comment)))
         elif value and stack:
             stack[-1][3].append((value[1], "", " ".join(comment)))
         comment = []

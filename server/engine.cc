@@ -1,5 +1,5 @@
 // A run from its start to its end, with the round loop. What the service's threads call is
-// in engine_calls.cc.
+// in engine_calls.cc, what is told of a run in engine_events.cc.
 #include "server/engine.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "common/encoding.h"
 #include "common/failpoint.h"
+#include "common/fit_model.h"
 #include "common/status.h"
 #include "common/sums.h"
 #include "common/wire.h"
@@ -37,13 +38,6 @@ v1::ModelRef RefTo(const Model& model) {
   ref.set_size(model.file.size());
   if (model.file.size() <= kInlineModelBytes) ref.set_inline_(std::string(model.file.view()));
   return ref;
-}
-
-// "train", "fixed_point", ...: as a config calls it.
-std::string PhaseName(const v1::Phase& phase) {
-  const google::protobuf::FieldDescriptor* kind = phase.GetReflection()->GetOneofFieldDescriptor(
-      phase, phase.GetDescriptor()->FindOneofByName("kind"));
-  return kind == nullptr ? "unknown" : kind->name();
 }
 
 v1::Order MakeOrder(const Journal& journal, const RoundPlan& plan, const RoundSpec& spec,
@@ -141,6 +135,7 @@ absl::Status Engine::RunRounds() {
   uint32_t attempt = 1;
   while (!script_->done()) {
     RoundPlan plan = script_->Next();
+    plan.set_aside = set_aside_;
     if (attempt == 1) opened = SteadyNow();
     LEEWAY_RETURN_IF_ERROR(OpenRound(plan, attempt));
     LEEWAY_RETURN_IF_ERROR(GatherReports());
@@ -149,12 +144,22 @@ absl::Status Engine::RunRounds() {
       ++attempt;
       continue;
     }
+    if (script_->MustRepeat(plan, result->tally, result->largest_norm)) {
+      AddRepeat(plan);
+      memory_ = std::move(result->tally);
+      ++attempt;
+      ++repeated_;
+      continue;
+    }
     LEEWAY_RETURN_IF_ERROR(script_->Absorb(plan, result->tally, &workers_));
+    AddClipped(plan.record);
     plan.record.set_attempts(attempt);
     plan.record.set_opened(absl::ToDoubleSeconds(opened - absl::UnixEpoch()));
     plan.record.set_seconds(absl::ToDoubleSeconds(SteadyNow() - opened));
     LEEWAY_RETURN_IF_ERROR(CommitRound(std::move(plan), *result));
     memory_ = std::move(result->tally);
+    set_aside_.clear();
+    repeated_ = 0;
     attempt = 1;
   }
   return absl::OkStatus();
@@ -168,16 +173,15 @@ absl::Status Engine::GatherClients() {
   uint64_t examples = 0;
   {
     MutexLock lock(&mu_);
-    if (progress_.state() == v1::FAILED) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("this run failed earlier: ", progress_.message()));
-    }
     if (script_) {
+      if (progress_.state() == v1::FAILED) {
+        LEEWAY_RETURN_IF_ERROR(journal_->GoOn(progress_.message()));
+      }
+      progress_.clear_message();
       if (!script_->done()) progress_.set_state(v1::RUNNING);
       return absl::OkStatus();
     }
-    while (!roster_.ready() && !stopping_) changed_.Wait(&mu_);
-    if (stopping_) return absl::CancelledError("stopped while waiting for clients");
+    LEEWAY_RETURN_IF_ERROR(AwaitClients());
     roster_.Freeze();
     population = roster_.population();
     for (const Enrolment& e : roster_.clients()) {
@@ -186,7 +190,14 @@ absl::Status Engine::GatherClients() {
     }
     data = *data_;
   }
-  script_.emplace(options_.config, std::move(data.layout), population, examples, options_.initial);
+  ModelPtr initial = options_.initial;
+  if (options_.config.has_initial()) {
+    LEEWAY_ASSIGN_OR_RETURN(const Parameters values,
+                            FitModel(initial->file.view(), data.layout.tensors, data.layout.float64,
+                                     "initial.file " + options_.config.initial().file()));
+    initial = MakeModel(data.layout, values);
+  }
+  script_.emplace(options_.config, std::move(data.layout), population, examples, initial);
   LEEWAY_RETURN_IF_ERROR(journal_->Begin(data.schema, stored, script_->initial(), script_->Save()));
   MutexLock lock(&mu_);
   progress_.set_state(v1::RUNNING);
@@ -219,6 +230,8 @@ absl::Status Engine::OpenRound(const RoundPlan& plan, uint32_t attempt) {
   {
     MutexLock lock(&mu_);
     ShowRound(plan, spec);
+    absent_logged_ = false;
+    failures_.clear();
     round_ = std::make_unique<Round>(std::move(spec), &roster_, std::move(aggregator));
     sessions_.SetRound(order, ModelsOf(plan));
     work = round_->Work();
@@ -242,29 +255,6 @@ void Engine::ShowRound(const RoundPlan& plan, const RoundSpec& spec) {
   progress_.set_sampled(static_cast<uint32_t>(spec.cohort.size()) - spec.evaluators);
 }
 
-void Engine::LogPhase(uint32_t phase, uint64_t round) const {
-  LogLine line;
-  line.what = "phase";
-  line.text = absl::StrCat(phase + 1, " of ", options_.config.phases_size(),
-                           " begins: ", PhaseName(options_.config.phases(static_cast<int>(phase))));
-  line.round = round;
-  journal_->LogOnly(std::move(line));
-}
-
-void Engine::LogEnd(const absl::Status& outcome) const {
-  LogLine line;
-  line.what = outcome.ok() ? "done" : absl::IsCancelled(outcome) ? "stopped" : "failed";
-  line.level =
-      outcome.ok() || absl::IsCancelled(outcome) ? LogLine::Level::kInfo : LogLine::Level::kError;
-  line.text = outcome.ok()
-                  ? absl::StrCat("all ", options_.config.phases_size(),
-                                 " phases are complete after ", journal_->committed(),
-                                 " rounds; see `leeway show ", options_.state_directory, "`")
-                  : std::string(outcome.message());
-  line.round = journal_->committed();
-  journal_->LogOnly(std::move(line));
-}
-
 // Returns when the round is decided. Meanwhile the journal does what it has put off.
 absl::Status Engine::GatherReports() {
   while (true) {
@@ -276,6 +266,7 @@ absl::Status Engine::GatherReports() {
       if (round_->StateAt(now) != Round::State::kCollecting) return absl::OkStatus();
       if (stopping_) return absl::CancelledError("stopped");
       work = ReplaceAbsent(now);
+      LogAbsent(now);
       // In steps, because the clock that wakes us may be set back meanwhile.
       absl::Duration wait = std::min(round_->NextChange() - now, absl::Seconds(1));
       // Past the deadline only a report that is being added keeps the round open; its
@@ -306,23 +297,28 @@ absl::StatusOr<std::optional<Round::Result>> Engine::CloseRound() {
   MutexLock lock(&mu_);
   const bool complete = round_->StateAt(SteadyNow()) == Round::State::kComplete;
   Round::Result result = round_->Close();
+  JudgeFailures();
+  for (const ClientIndex client : result.accepted) roster_.CountAccepted(client);
   if (complete) return result;
   memory_ = std::move(result.tally);
   if (stopping_) return absl::CancelledError("stopped");
   const RoundSpec& spec = round_->spec();
-  const bool again = spec.attempt < rule.attempts();
+  const bool again = spec.attempt - repeated_ < rule.attempts();
   journal_->AddEvent(
       v1::Event::RETRY, "",
       absl::StrCat("round ", spec.round, " got ", result.reports, " of ", result.sampled,
-                   " reports; ", again ? "trying again" : "this was the last attempt"));
+                   " reports", result.missing.empty() ? "" : "; missing: ", NamesOf(result.missing),
+                   "; ", again ? "trying again" : "this was the last attempt"));
   if (again) return std::nullopt;
   const std::string refusal = journal_->last_refusal();
   return absl::DeadlineExceededError(
       absl::StrCat("round ", spec.round, " did not get enough reports in ", rule.attempts(),
-                   " attempts of at most ", rule.deadline_seconds(), " s. ",
-                   refusal.empty() ? "Check the clients' logs, or change cohort.minimum_reports, "
-                                     "cohort.deadline_seconds or cohort.attempts"
-                                   : absl::StrCat("Last refusal: ", refusal)));
+                   " attempts of at most ", rule.deadline_seconds(), " s",
+                   result.missing.empty() ? "" : "; missing: ", NamesOf(result.missing), ". ",
+                   refusal.empty() ? "" : absl::StrCat("Last refusal: ", refusal, ". "),
+                   "Check the clients' logs, or change cohort.minimum_reports, "
+                   "cohort.deadline_seconds or cohort.attempts; started again, the server goes on "
+                   "with this round"));
 }
 
 absl::Status Engine::CommitRound(RoundPlan plan, const Round::Result& result) {

@@ -5,7 +5,10 @@
 //   - a committed model is exactly the sum of the accepted reports to its base, each
 //     counted once;
 //   - what was committed is still there after a crash, and the round never goes back;
-//   - every round ends once faults do;
+//   - every round ends once faults do, also without a process that never comes back, if its
+//     clients' reports are not needed;
+//   - a round that has its minimum of reports does not wait for clients whose processes have
+//     gone, but for the time that they may take to come back;
 //   - where all sampled clients must report, the bits are those of a run without
 //     faults.
 // LEEWAY_HISTORIES=n checks n histories (default 3000); LEEWAY_HISTORY=k only the k-th.
@@ -46,6 +49,8 @@ struct Rules {
   uint32_t minimum = 0;  // 0: all sampled
   absl::Duration deadline = absl::InfiniteDuration();
   absl::Duration replace_after = absl::InfiniteDuration();
+  absl::Duration return_time = absl::Seconds(20);
+  bool mortal = false;  // a process dies for good
   v1::RunConfig Config() const {
     v1::RunConfig config;
     config.set_seed(7);
@@ -55,6 +60,7 @@ struct Rules {
     cohort.set_spare(spare);
     cohort.set_minimum_reports(minimum);
     cohort.set_deadline_seconds(absl::ToDoubleSeconds(deadline));
+    cohort.set_return_seconds(absl::ToDoubleSeconds(return_time));
     if (replace_after < absl::InfiniteDuration()) {
       cohort.set_replace_after_seconds(absl::ToDoubleSeconds(replace_after));
     }
@@ -131,6 +137,7 @@ class History {
     StartServer();
     for (size_t p = 0; p < processes_.size(); ++p) After(Pause(), [this, p] { Connect(p); });
     if (faults_) After(Pause(), [this] { Strike(); });
+    if (faults_ && rules_.mortal) After(Pause() * 10, [this] { Die(); });
   }
 
   // False if an invariant was broken; then `failure` says which.
@@ -164,6 +171,8 @@ class History {
   struct Process {
     std::vector<uint32_t> clients;
     SessionId session = 0;
+    bool dead = false;
+    absl::Time gone_since = absl::InfinitePast();  // without a session, as the server sees it
     absl::Time last_order = absl::InfinitePast();
     uint64_t life = 1;                // a new one after each crash: its instance
     std::map<uint32_t, Report> kept;  // the last report of each client
@@ -215,6 +224,16 @@ class History {
     After(Pause(), [this] { Strike(); });
   }
 
+  void Die() {
+    Process* fewest = &processes_[0];
+    for (Process& process : processes_) {
+      if (process.clients.size() < fewest->clients.size()) fewest = &process;
+    }
+    if (fewest->clients.size() + Minimum() > kClients) return;  // it is needed
+    Disconnect(static_cast<size_t>(fewest - processes_.data()));
+    fewest->dead = true;
+  }
+
   void CrashServer() {
     alive_ = false;
     ++server_life_;
@@ -232,6 +251,7 @@ class History {
   void StartServer() {
     alive_ = true;
     roster_.emplace(enrolled_, now_);
+    for (Process& process : processes_) process.gone_since = now_;
     round_.emplace();
     committed_ = disk_.round;
     attempt_ = 0;
@@ -249,12 +269,42 @@ class History {
       OpenRound();
       return;
     }
+    const std::vector<ClientIndex> cohort = round_->spec().cohort;
+    const uint32_t replaced = round_->replaced();
     for (const Assignment& work : round_->Replace(now_)) Order(work);
+    NoteReplaced(cohort, round_->replaced() - replaced);
     const Round::State state = round_->StateAt(now_);
-    if (state == Round::State::kCollecting) return;
+    if (state == Round::State::kCollecting) {
+      if (counted_.size() >= Minimum() && !Awaits()) Broken("a round waits in vain");
+      return;
+    }
+    const bool late = now_ >= round_->spec().deadline;
+    const bool enough = rules_.spare > 0 && counted_.size() >= rules_.size;
+    if (state == Round::State::kComplete && !late && !enough && Awaits()) {
+      Broken("a round has not waited for a client that was there, or may have come back");
+      return;
+    }
     const Round::Result result = round_->Close();
     if (state == Round::State::kShort) return;  // tried again with a new cohort
     Commit(result);
+  }
+
+  uint32_t Minimum() const { return rules_.minimum == 0 ? rules_.size : rules_.minimum; }
+
+  // Is a report of the round still to be expected? Those who are replaced have gone, too.
+  bool Awaits() const {
+    for (const Process& process : processes_) {
+      const bool gone =
+          process.session == 0 &&
+          now_ >= process.gone_since + std::min(rules_.return_time, rules_.replace_after);
+      if (gone) continue;
+      for (const uint32_t client : process.clients) {
+        const std::vector<ClientIndex>& cohort = round_->spec().cohort;
+        const bool asked = std::find(cohort.begin(), cohort.end(), client) != cohort.end();
+        if (asked && !counted_.contains(client) && !replaced_.contains(client)) return true;
+      }
+    }
+    return false;
   }
 
   void OpenRound() {
@@ -275,7 +325,24 @@ class History {
     sums.base_sha256 = "base";
     round_.emplace(*spec, &*roster_,
                    std::make_unique<PlainAggregator>(sums, Tally(), nullptr, nullptr));
+    counted_.clear();
+    replaced_.clear();
     for (const Assignment& work : round_->Work()) Order(work);
+  }
+
+  // So many of the cohort, in its order, have given their places to others: they had been gone
+  // for long enough.
+  void NoteReplaced(const std::vector<ClientIndex>& cohort, uint32_t count) {
+    for (const ClientIndex client : cohort) {
+      if (count == 0) return;
+      if (counted_.contains(client) || replaced_.contains(client)) continue;
+      const auto host = std::find_if(processes_.begin(), processes_.end(), [&](const Process& p) {
+        return std::find(p.clients.begin(), p.clients.end(), client) != p.clients.end();
+      });
+      if (host->session != 0 || now_ < host->gone_since + rules_.replace_after) continue;
+      replaced_.insert(client);
+      --count;
+    }
   }
 
   void Order(const Assignment& work) {
@@ -319,6 +386,7 @@ class History {
         admission->shares);
     round_->EndReport(key, added.ok());
     if (!added.ok()) Broken(std::string(added.message()));
+    counted_.insert(report.client);
   }
 
   void Commit(const Round::Result& result) {
@@ -338,8 +406,7 @@ class History {
       Broken("the sum is not that of the accepted reports to this round's model");
       return;
     }
-    const uint32_t minimum = rules_.minimum == 0 ? rules_.size : rules_.minimum;
-    if (accepted.size() < minimum) {
+    if (accepted.size() < Minimum()) {
       Broken("a round was committed with too few reports");
       return;
     }
@@ -363,7 +430,7 @@ class History {
 
   // ---- client processes
   void Connect(size_t p) {
-    if (processes_[p].session != 0) return;
+    if (processes_[p].session != 0 || processes_[p].dead) return;
     if (!alive_) {
       After(Pause(), [this, p] { Connect(p); });
       return;
@@ -382,7 +449,10 @@ class History {
   }
 
   void Disconnect(size_t p) {
-    if (processes_[p].session != 0 && alive_) roster_->Leave(processes_[p].session, now_);
+    if (processes_[p].session != 0 && alive_) {
+      roster_->Leave(processes_[p].session, now_);
+      processes_[p].gone_since = now_;
+    }
     processes_[p].session = 0;
   }
 
@@ -428,14 +498,18 @@ class History {
   std::optional<Round> round_;
   uint64_t committed_ = 0;
   uint32_t attempt_ = 0;
+  std::set<uint32_t> counted_;   // whose reports the open round has
+  std::set<uint32_t> replaced_;  // who has lost its place in it
   SessionId next_session_ = 1;
 
   std::vector<Process> processes_;
 };
 
+constexpr uint64_t kKinds = 5;
+
 Rules RulesOf(uint64_t history) {
   Rules rules;
-  switch (history % 4) {
+  switch (history % kKinds) {
     case 0:
       rules.size = kClients;
       break;
@@ -447,12 +521,20 @@ Rules RulesOf(uint64_t history) {
       rules.minimum = 2;
       rules.deadline = absl::Seconds(4);
       rules.replace_after = absl::Seconds(1);
+      rules.return_time = absl::Seconds(1);
+      break;
+    case 3:
+      rules.minimum = 3;  // of all
+      rules.deadline = absl::Hours(24);
+      rules.return_time = absl::Seconds(2);
+      rules.mortal = true;
       break;
     default:
       rules.size = 3;
       rules.spare = 2;
       rules.minimum = 2;
       rules.deadline = absl::Seconds(5);
+      rules.return_time = absl::Seconds(1);
       break;
   }
   return rules;
@@ -465,7 +547,7 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 
 TEST(SimulatedFaults, NoHistoryBreaksAnInvariant) {
   std::map<uint64_t, Point> calm;
-  for (uint64_t kind = 0; kind < 4; ++kind) {
+  for (uint64_t kind = 0; kind < kKinds; ++kind) {
     History history(kind, RulesOf(kind), false);
     ASSERT_TRUE(history.Run()) << history.failure;
     calm[kind] = history.model();
@@ -476,7 +558,7 @@ TEST(SimulatedFaults, NoHistoryBreaksAnInvariant) {
     History history(seed, RulesOf(seed), true);
     ASSERT_TRUE(history.Run()) << "history " << seed << ": " << history.failure;
     if (RulesOf(seed).SameBits()) {
-      ASSERT_EQ(history.model(), calm[seed % 4]) << "history " << seed << ": other bits";
+      ASSERT_EQ(history.model(), calm[seed % kKinds]) << "history " << seed << ": other bits";
     }
   }
 }

@@ -19,9 +19,11 @@ class LinearRegression(Message):
 
     KINDS: ClassVar[Dict[str, Any]] = {
         "l2": "double",
+        "intercept": "bool",
     }
 
     l2: Optional[float] = None
+    intercept: Optional[bool] = None
 
 
 @dataclass
@@ -160,6 +162,8 @@ class Cohort(Message):
         "attempts": "uint32",
         "spare": "uint32",
         "replace_after_seconds": "double",
+        "return_seconds": "double",
+        "gather_seconds": "double",
     }
 
     clients: Optional[int] = None
@@ -169,6 +173,8 @@ class Cohort(Message):
     attempts: Optional[int] = None
     spare: Optional[int] = None
     replace_after_seconds: Optional[float] = None
+    return_seconds: Optional[float] = None
+    gather_seconds: Optional[float] = None
 
 
 @dataclass
@@ -484,12 +490,27 @@ class Limits(Message):
         "norm_policy": ("REFUSE", "CLIP"),
         "quarantine_after": "uint32",
         "upload_seconds": "double",
+        "median_multiple": "double",
     }
 
     max_norm: Optional[float] = None
     norm_policy: Optional[str] = None
     quarantine_after: Optional[int] = None
     upload_seconds: Optional[float] = None
+    median_multiple: Optional[float] = None
+
+
+@dataclass
+class Initial(Message):
+    """The model that a run starts from."""
+
+    KINDS: ClassVar[Dict[str, Any]] = {
+        "file": "string",
+        "sha256": "string",
+    }
+
+    file: Optional[str] = None
+    sha256: Optional[str] = None
 
 
 @dataclass
@@ -512,6 +533,7 @@ class RunConfig(Message):
         "encoding": ("EXACT", "BFLOAT16_WIRE", "INT8_WIRE"),
         "harmless_lost": "double",
         "conflict_lost": "double",
+        "initial": Initial,
     }
 
     name: Optional[str] = None
@@ -528,6 +550,7 @@ class RunConfig(Message):
     encoding: Optional[str] = None
     harmless_lost: Optional[float] = None
     conflict_lost: Optional[float] = None
+    initial: Optional[Initial] = None
 
 
 Config = RunConfig
