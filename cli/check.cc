@@ -14,6 +14,7 @@
 #include "cli/estimate.h"
 #include "cli/run.h"
 #include "client/objective.h"
+#include "common/fit_model.h"
 #include "common/status.h"
 #include "common/synthetic.h"
 #include "records/config.h"
@@ -111,6 +112,12 @@ absl::Status Check(const std::string& path, const std::string& data) {
   LEEWAY_ASSIGN_OR_RETURN(const DataFacts facts, CheckData(config, data));
   const absl::StatusOr<ModelLayout> layout = CheckAgainst(config, facts);
   LEEWAY_RETURN_IF_ERROR(Annotate(layout.status(), path));
+  if (config.has_initial()) {
+    LEEWAY_ASSIGN_OR_RETURN(const ModelPtr initial, LoadInitialModel(path, config));
+    LEEWAY_RETURN_IF_ERROR(FitModel(initial->file.view(), layout->tensors, layout->float64,
+                                    absl::StrCat(path, ": initial.file ", config.initial().file()))
+                               .status());
+  }
   absl::PrintF("%s is in order:\n", path);
   for (int i = 0; i < config.phases_size(); ++i) {
     absl::PrintF("  phase %d: %s (%s)\n", i + 1, PhaseText(config.phases(i)),

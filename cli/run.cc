@@ -1,6 +1,5 @@
 #include "cli/run.h"
 
-#include <google/protobuf/util/message_differencer.h>
 #include <poll.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -16,7 +15,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "cli/certs.h"
 #include "cli/check.h"
@@ -28,6 +26,7 @@
 #include "common/status.h"
 #include "common/synthetic.h"
 #include "records/config.h"
+#include "records/same_run.h"
 #include "records/show.h"
 #include "records/verdict.h"
 
@@ -70,19 +69,14 @@ absl::Status CheckSameRun(const RunSummary& stored, const v1::RunConfig& config,
                                                       " clients, but the data has ", clients, "; ",
                                                       remedy));
   }
-  v1::RunConfig before = stored.config;
-  v1::RunConfig now = config;
   // The number of clients may come from the command line; it was compared above.
-  before.mutable_cohort()->clear_clients();
-  now.mutable_cohort()->clear_clients();
-  google::protobuf::util::MessageDifferencer differencer;
-  std::string differences;
-  differencer.ReportDifferencesToString(&differences);
-  if (differencer.Compare(before, now)) return absl::OkStatus();
-  while (!differences.empty() && differences.back() == '\n') differences.pop_back();
+  v1::RunConfig now = config;
+  now.mutable_cohort()->set_clients(stored.config.cohort().clients());
+  const ConfigChanges changes = CompareConfigs(stored.config, now);
+  if (changes.refused.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(stored.directory, " holds a run with another config (",
-                   absl::StrReplaceAll(differences, {{"\n", "; "}}), "); ", remedy));
+      absl::StrCat(stored.directory, " holds a run with another config: ", changes.refused, "; ",
+                   remedy, " (", kMayChange, ")"));
 }
 
 // One run from its preparation to its end.
@@ -150,6 +144,7 @@ class Launch {
   absl::Time judgement_ = absl::InfiniteFuture();
   size_t processes_ = 0;
   size_t processes_gone_ = 0;
+  bool gathering_ = true;
 };
 
 absl::Status Launch::Prepare() {
@@ -199,6 +194,9 @@ int Launch::Execute() {
                            : processes_ == 1 ? " process"
                                              : " processes",
                            ", ", cost, ", logs in ", options_.out, "/logs"));
+  if (stored_.has_value() && stored_->state == v1::FAILED) {
+    view_->Note(absl::StrCat("it had failed: ", stored_->message));
+  }
   if (options_.tls) {
     if (absl::Status status = MakeCertificates(); !status.ok()) return Fail(status.message());
   }
@@ -357,7 +355,10 @@ int Launch::Follow(const std::string& address) {
     const bool judging = judgement_ != absl::InfiniteFuture();
     poll(waits, 2, judging ? static_cast<int>(absl::ToInt64Milliseconds(kJudgement)) : -1);
     if (const int signal = signals_.Take(); signal != 0) return Interrupted(signal);
-    for (const v1::Observation& news : observer_->Take()) view_->Update(news, absl::Now());
+    for (const v1::Observation& news : observer_->Take()) {
+      if (news.has_progress()) gathering_ = news.progress().state() == v1::GATHERING;
+      view_->Update(news, absl::Now());
+    }
     for (const ChildExit& exit : children_.Reap()) {
       if (const std::optional<int> code = Handle(exit)) return *code;
     }
@@ -375,8 +376,9 @@ std::optional<int> Launch::Handle(const ChildExit& exit) {
   if (exit.ok()) return std::nullopt;
   // The server says the same, and ends.
   if (WIFEXITED(exit.status) && WEXITSTATUS(exit.status) == kRunFailedCode) return std::nullopt;
-  // A round that does not need all its clients can go on without this one.
-  if (config_.cohort().minimum_reports() > 0 && processes_gone_ < processes_) {
+  // A round that does not need all its clients can go on without this one. To begin, the run
+  // needs them all.
+  if (!gathering_ && config_.cohort().minimum_reports() > 0 && processes_gone_ < processes_) {
     view_->Note(absl::StrCat("went on without a client: ", exit.Report()));
     return std::nullopt;
   }
@@ -394,7 +396,7 @@ std::optional<int> Launch::JudgeDeaths() {
   if (deaths_.size() > kMostReports) {
     absl::StrAppend(&text, "\nand ", deaths_.size() - kMostReports, " more");
   }
-  absl::StrAppend(&text, "\nMend this and repeat the command: it resumes the run.");
+  absl::StrAppend(&text, "\nFix this and repeat the command: it resumes the run.");
   return Fail(text);
 }
 

@@ -307,6 +307,12 @@ absl::Status CheckLimits(const v1::Limits& limits, v1::WireEncoding encoding) {
   if (limits.norm_policy() == v1::CLIP && limits.max_norm() == 0) {
     return Bad("limits.norm_policy", "is CLIP, but limits.max_norm is not given");
   }
+  if (limits.median_multiple() != 0 &&
+      !(limits.median_multiple() >= 1 && std::isfinite(limits.median_multiple()))) {
+    return Bad("limits.median_multiple",
+               absl::StrCat("is ", limits.median_multiple(),
+                            "; give a number from 1 up, such as 6, or 0: no such limit"));
+  }
   if (encoding != v1::EXACT && limits.max_norm() > 0) {
     return Bad("limits.max_norm", "needs encoding: EXACT, for rounding changes the norm");
   }
@@ -378,15 +384,31 @@ absl::StatusOr<std::string> ReadNamedFile(const std::string& path, const std::st
   return std::move(bytes).str();
 }
 
+// The file that the config names in model.file or else in initial.file.
 absl::StatusOr<std::string> ReadModelFile(const std::string& path, const v1::RunConfig& config) {
-  return ReadNamedFile(path, config.model().file(), "model.file",
-                       "write it with leeway.save() or leeway.torch.save() (docs/models.md)");
+  if (config.model().has_file()) {
+    return ReadNamedFile(path, config.model().file(), "model.file",
+                         "write it with leeway.save() or leeway.torch.save() (docs/models.md)");
+  }
+  return ReadNamedFile(path, config.initial().file(), "initial.file",
+                       "give a model file, such as models/final.safetensors of a run's directory");
+}
+
+absl::Status CheckFinite(const Parameters& values, absl::string_view field,
+                         absl::string_view file) {
+  const bool finite = std::visit([](const auto& v) { return (v - v).sum() == 0; }, values);
+  if (finite) return absl::OkStatus();
+  return Bad(absl::StrCat(field, ":"), absl::StrCat(file, " holds a value that is not finite"));
 }
 
 // What the rest of the run must know of the file.
 absl::Status FillContents(const std::string& path, v1::RunConfig& config) {
-  if (!config.model().has_file()) return absl::OkStatus();
+  if (!config.model().has_file() && !config.has_initial()) return absl::OkStatus();
   LEEWAY_ASSIGN_OR_RETURN(const std::string bytes, ReadModelFile(path, config));
+  if (config.has_initial()) {
+    config.mutable_initial()->set_sha256(Sha256Hex(bytes));
+    return absl::OkStatus();
+  }
   LEEWAY_ASSIGN_OR_RETURN(const ModelFileContents found, ListTensors(bytes, config.model().file()));
   v1::ModelContents& contents = *config.mutable_model()->mutable_contents();
   contents.Clear();
@@ -410,16 +432,19 @@ absl::Status FillContents(const std::string& path, v1::RunConfig& config) {
 }  // namespace
 
 absl::StatusOr<ModelPtr> LoadInitialModel(const std::string& path, const v1::RunConfig& config) {
-  if (!config.model().has_file()) return ModelPtr();
+  if (!config.model().has_file() && !config.has_initial()) return ModelPtr();
   LEEWAY_ASSIGN_OR_RETURN(const std::string bytes, ReadModelFile(path, config));
+  if (config.has_initial()) {
+    const std::string& name = config.initial().file();
+    LEEWAY_ASSIGN_OR_RETURN(const ModelFileContents found, ListTensors(bytes, name));
+    LEEWAY_ASSIGN_OR_RETURN(const Parameters values, DecodeModel(bytes, found.tensors, name));
+    LEEWAY_RETURN_IF_ERROR(CheckFinite(values, "initial.file", name));
+    return std::make_shared<Model>(Model{Sha256Hex(bytes), Buffer(bytes, &ModelsHeld())});
+  }
   LEEWAY_ASSIGN_OR_RETURN(const ModelLayout layout, LayoutOf(config.model(), v1::DataSchema()));
   LEEWAY_ASSIGN_OR_RETURN(const Parameters values,
                           DecodeModel(bytes, layout.tensors, config.model().file()));
-  const bool finite = std::visit([](const auto& v) { return (v - v).sum() == 0; }, values);
-  if (!finite) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.file: ", config.model().file(), " holds a value that is not finite"));
-  }
+  LEEWAY_RETURN_IF_ERROR(CheckFinite(values, "model.file", config.model().file()));
   return MakeModel(layout, values);
 }
 
@@ -457,9 +482,11 @@ void CompleteConfig(v1::RunConfig& config) {
   v1::Cohort& cohort = *config.mutable_cohort();
   if (cohort.deadline_seconds() == 0) cohort.set_deadline_seconds(600);
   if (cohort.attempts() == 0) cohort.set_attempts(5);
+  if (cohort.return_seconds() == 0) cohort.set_return_seconds(20);
   v1::Limits& limits = *config.mutable_limits();
-  if (limits.quarantine_after() == 0) limits.set_quarantine_after(5);
+  if (limits.quarantine_after() == 0) limits.set_quarantine_after(3);
   if (limits.upload_seconds() == 0) limits.set_upload_seconds(120);
+  if (!limits.has_median_multiple()) limits.set_median_multiple(6);
   for (v1::Phase& phase : *config.mutable_phases()) {
     if (phase.has_optimum()) {
       v1::Optimum& optimum = *phase.mutable_optimum();
@@ -496,6 +523,14 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
   if (config.model().kind_case() == v1::Model::KIND_NOT_SET) {
     return Bad("model", "is missing; for instance `model { linear_regression {} }`");
   }
+  if (config.has_initial() && config.initial().file().empty()) {
+    return Bad("initial.file", "is empty; give a safetensors file, or leave initial out");
+  }
+  if (config.has_initial() && config.model().has_file()) {
+    return Bad("initial",
+               "is for the models that Leeway contains; model.file holds the values "
+               "that the run starts from");
+  }
   if (!(config.max_update() > 0) || !(config.max_update() < 0x1p60)) {
     return Bad("max_update", "must be a positive number, for instance 256");
   }
@@ -508,6 +543,12 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
   }
   if (!(cohort.absent_after_seconds() >= 0) || !std::isfinite(cohort.absent_after_seconds())) {
     return Bad("cohort.absent_after_seconds", "must be a positive number of seconds, or 0: never");
+  }
+  if (!(cohort.return_seconds() > 0) || !std::isfinite(cohort.return_seconds())) {
+    return Bad("cohort.return_seconds", "must be a positive number of seconds");
+  }
+  if (!(cohort.gather_seconds() >= 0) || !std::isfinite(cohort.gather_seconds())) {
+    return Bad("cohort.gather_seconds", "must be a positive number of seconds, or 0: for ever");
   }
   if (cohort.spare() > 0 && cohort.size() == 0) {
     return Bad("cohort.spare", "needs cohort.size: without it all clients are asked anyway");

@@ -17,8 +17,8 @@ absl::StatusOr<v1::RunConfig> ParseConfig(absl::string_view text, absl::string_v
 // Reads, parses, completes and checks a file.
 absl::StatusOr<v1::RunConfig> LoadConfig(const std::string& path);
 
-// The initial model of a config with model.file, which was read from `path`; null for
-// models that Leeway contains.
+// The initial model of a config with model.file, which was read from `path`; of one with
+// initial.file the file as it is, whose tensors are not compared with the model's yet. Else null.
 absl::StatusOr<ModelPtr> LoadInitialModel(const std::string& path, const v1::RunConfig& config);
 
 // The model of config.baseline, of whatever shape; null if there is none.

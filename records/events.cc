@@ -22,6 +22,7 @@ bool IsTrouble(EventKind kind) {
     case v1::Event::RETRY:
     case v1::Event::REPLACED:
     case v1::Event::QUARANTINED:
+    case v1::Event::CLIPPED:
       return true;
     default:
       return false;

@@ -95,7 +95,8 @@ std::string Cell(const ordered_json& value) {
 
 // Doubles that say what a round was asked to do, or when.
 bool IsSetting(const FieldDescriptor& field) {
-  return field.name() == "step_size" || field.name() == "server_rate" || field.name() == "opened";
+  return field.name() == "step_size" || field.name() == "server_rate" ||
+         field.name() == "norm_limit" || field.name() == "opened";
 }
 
 // Comments of fields, by "Message.field".

@@ -26,7 +26,12 @@ void AddEvaluators(const Roster& roster, RoundSpec& spec) {
 absl::StatusOr<RoundSpec> DrawRound(const v1::RunConfig& config, const Roster& roster,
                                     const RoundPlan& plan, uint32_t attempt, absl::Time now) {
   const v1::Cohort& rule = config.cohort();
-  const std::vector<ClientIndex>& eligible = roster.eligible();
+  std::vector<ClientIndex> others;  // without those that are set aside
+  if (!plan.set_aside.empty()) {
+    others = roster.eligible();
+    std::erase_if(others, [&](ClientIndex i) { return plan.set_aside.contains(i); });
+  }
+  const std::vector<ClientIndex>& eligible = others.empty() ? roster.eligible() : others;
   if (eligible.empty()) return absl::FailedPreconditionError("all clients are quarantined");
   const auto population = static_cast<uint32_t>(eligible.size());
   const uint32_t wanted = plan.sample == 0 ? population : std::min(plan.sample, population);
@@ -37,6 +42,7 @@ absl::StatusOr<RoundSpec> DrawRound(const v1::RunConfig& config, const Roster& r
   spec.attempt = attempt;
   spec.opened = now;
   spec.deadline = now + absl::Seconds(rule.deadline_seconds());
+  spec.return_time = absl::Seconds(rule.return_seconds());
   spec.by_examples = plan.task.weighting() == v1::EXAMPLES;
   spec.group_count = plan.task.groups();
   spec.states_since = plan.states_since;
@@ -70,7 +76,7 @@ v1::Task CompleteTask(const v1::RunConfig& config, const Roster& roster, const R
   }
   v1::Task task = plan.task;
   SetUnits(weight, task);
-  if (Asks(task, kDisplacement)) {
+  if (Asks(task, kDisplacement) && task.max_norm() == 0) {
     task.set_max_norm(config.limits().max_norm());
     task.set_clip(config.limits().norm_policy() == v1::CLIP);
   }

@@ -1,5 +1,5 @@
 // A run from its start to its end, with the round loop. Who takes part is in engine_epochs.cc,
-// what the service's threads call in engine_calls.cc.
+// what is told of a run in engine_events.cc, what the service's threads call in engine_calls.cc.
 #include "server/engine.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "common/encoding.h"
 #include "common/failpoint.h"
+#include "common/fit_model.h"
 #include "common/status.h"
 #include "common/sums.h"
 #include "common/wire.h"
@@ -138,6 +139,7 @@ absl::Status Engine::RunRounds() {
   uint32_t attempt = 1;
   while (!script_->done()) {
     LEEWAY_ASSIGN_OR_RETURN(RoundPlan plan, PlanRound());
+    plan.set_aside = set_aside_;
     if (attempt == 1) opened = SteadyNow();
     LEEWAY_RETURN_IF_ERROR(OpenRound(plan, attempt));
     LEEWAY_RETURN_IF_ERROR(GatherReports());
@@ -146,12 +148,22 @@ absl::Status Engine::RunRounds() {
       ++attempt;
       continue;
     }
+    if (script_->MustRepeat(plan, result->tally, result->largest_norm)) {
+      AddRepeat(plan);
+      memory_ = std::move(result->tally);
+      ++attempt;
+      ++repeated_;
+      continue;
+    }
     LEEWAY_RETURN_IF_ERROR(script_->Absorb(plan, result->tally, &workers_));
+    AddClipped(plan.record);
     plan.record.set_attempts(attempt);
     plan.record.set_opened(absl::ToDoubleSeconds(opened - absl::UnixEpoch()));
     plan.record.set_seconds(absl::ToDoubleSeconds(SteadyNow() - opened));
     LEEWAY_RETURN_IF_ERROR(CommitRound(std::move(plan), *result));
     memory_ = std::move(result->tally);
+    set_aside_.clear();
+    repeated_ = 0;
     attempt = 1;
   }
   return absl::OkStatus();
@@ -183,6 +195,8 @@ absl::Status Engine::OpenRound(const RoundPlan& plan, uint32_t attempt) {
   {
     MutexLock lock(&mu_);
     ShowRound(plan, spec);
+    absent_logged_ = false;
+    failures_.clear();
     round_ = std::make_unique<Round>(std::move(spec), &roster_, std::move(aggregator));
     sessions_.SetRound(order, ModelsOf(plan));
     work = round_->Work();
@@ -206,37 +220,6 @@ void Engine::ShowRound(const RoundPlan& plan, const RoundSpec& spec) {
   progress_.set_sampled(static_cast<uint32_t>(spec.cohort.size()) - spec.evaluators);
 }
 
-std::string Engine::PhaseName(uint32_t phase) const {
-  if (phase >= static_cast<uint32_t>(options_.config.phases_size())) return "unknown";
-  const v1::Phase& one = options_.config.phases(static_cast<int>(phase));
-  const google::protobuf::FieldDescriptor* kind = one.GetReflection()->GetOneofFieldDescriptor(
-      one, one.GetDescriptor()->FindOneofByName("kind"));
-  return kind == nullptr ? "unknown" : kind->name();
-}
-
-void Engine::LogPhase(uint32_t phase, uint64_t round) const {
-  LogLine line;
-  line.what = "phase";
-  line.text =
-      absl::StrCat(phase + 1, " of ", options_.config.phases_size(), " begins: ", PhaseName(phase));
-  line.round = round;
-  journal_->LogOnly(std::move(line));
-}
-
-void Engine::LogEnd(const absl::Status& outcome) const {
-  LogLine line;
-  line.what = outcome.ok() ? "done" : absl::IsCancelled(outcome) ? "stopped" : "failed";
-  line.level =
-      outcome.ok() || absl::IsCancelled(outcome) ? LogLine::Level::kInfo : LogLine::Level::kError;
-  line.text = outcome.ok()
-                  ? absl::StrCat("all ", options_.config.phases_size(),
-                                 " phases are complete after ", journal_->committed(),
-                                 " rounds; see `leeway show ", options_.state_directory, "`")
-                  : std::string(outcome.message());
-  line.round = journal_->committed();
-  journal_->LogOnly(std::move(line));
-}
-
 // Returns when the round is decided. Meanwhile the journal does what it has put off.
 absl::Status Engine::GatherReports() {
   while (true) {
@@ -248,6 +231,7 @@ absl::Status Engine::GatherReports() {
       if (round_->StateAt(now) != Round::State::kCollecting) return absl::OkStatus();
       if (stopping_) return absl::CancelledError("stopped");
       work = ReplaceAbsent(now);
+      LogAbsent(now);
       // In steps, because the clock that wakes us may be set back meanwhile.
       absl::Duration wait = std::min(round_->NextChange() - now, absl::Seconds(1));
       // Past the deadline only a report that is being added keeps the round open; its
@@ -278,23 +262,28 @@ absl::StatusOr<std::optional<Round::Result>> Engine::CloseRound() {
   MutexLock lock(&mu_);
   const bool complete = round_->StateAt(SteadyNow()) == Round::State::kComplete;
   Round::Result result = round_->Close();
+  JudgeFailures();
+  for (const ClientIndex client : result.accepted) roster_.CountAccepted(client);
   if (complete) return result;
   memory_ = std::move(result.tally);
   if (stopping_) return absl::CancelledError("stopped");
   const RoundSpec& spec = round_->spec();
-  const bool again = spec.attempt < rule.attempts();
+  const bool again = spec.attempt - repeated_ < rule.attempts();
   journal_->AddEvent(
       v1::Event::RETRY, "",
       absl::StrCat("round ", spec.round, " got ", result.reports, " of ", result.sampled,
-                   " reports; ", again ? "trying again" : "this was the last attempt"));
+                   " reports", result.missing.empty() ? "" : "; missing: ", NamesOf(result.missing),
+                   "; ", again ? "trying again" : "this was the last attempt"));
   if (again) return std::nullopt;
   const std::string refusal = journal_->last_refusal();
   return absl::DeadlineExceededError(
       absl::StrCat("round ", spec.round, " did not get enough reports in ", rule.attempts(),
-                   " attempts of at most ", rule.deadline_seconds(), " s. ",
-                   refusal.empty() ? "Check the clients' logs, or change cohort.minimum_reports, "
-                                     "cohort.deadline_seconds or cohort.attempts"
-                                   : absl::StrCat("Last refusal: ", refusal)));
+                   " attempts of at most ", rule.deadline_seconds(), " s",
+                   result.missing.empty() ? "" : "; missing: ", NamesOf(result.missing), ". ",
+                   refusal.empty() ? "" : absl::StrCat("Last refusal: ", refusal, ". "),
+                   "Check the clients' logs, or change cohort.minimum_reports, "
+                   "cohort.deadline_seconds or cohort.attempts; started again, the server goes on "
+                   "with this round"));
 }
 
 absl::Status Engine::CommitRound(RoundPlan plan, const Round::Result& result) {

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,7 @@ class Engine {
     Log* log = nullptr;
     // Told of reports, orders and commits. Optional; outlives the engine.
     Meter* meter = nullptr;
-    // The model to start from, of a config with model.file.
+    // The model to start from, of a config with model.file, or the file of initial.file.
     ModelPtr initial = nullptr;
     // The model of config.baseline, if there is one.
     ModelPtr baseline = nullptr;
@@ -140,6 +141,8 @@ class Engine {
   absl::Status CommitRound(RoundPlan plan, const Round::Result& result) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Finish(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_);
 
+  void AddRepeat(const RoundPlan& plan);
+  void AddClipped(const v1::RoundRecord& record);
   void ShowRound(const RoundPlan& plan, const RoundSpec& spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Waits until the run can start, with whom.
   absl::StatusOr<EpochChange> AwaitFirstEpoch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -160,14 +163,25 @@ class Engine {
                                const v1::DataSchema& common);
   absl::Status CheckData(const v1::JoinRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckHeader(const v1::ReportHeader& header) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What a client's failure in a round says about it.
+  enum class Fault {
+    kOwn,     // it failed at its task, or its report was refused
+    kShared,  // a sum of several clients was refused: it is not known whose fault that is
+  };
   // A report has been added to the sums, or not.
   void EndReport(const v1::ReportHeader& header, const ReportKey& key, const absl::Status& added)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void FailClient(const std::string& client, absl::string_view why)
+  void FailClient(const std::string& client, absl::string_view why, Fault fault)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // A report of this client was refused for good; too many, and it is out.
-  void CountRefused(const std::string& client, absl::string_view why)
+  // At the end of an attempt at a round: who failed in it too often is quarantined, and further
+  // attempts do without those whose fault it may be.
+  void JudgeFailures() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LogAbsent(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // "a, b and 3 more", of clients by index.
+  std::string NamesOf(absl::Span<const ClientIndex> clients) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Waits a while for somebody to join. An error, with who is missing, after `until`.
+  absl::Status AwaitMoreClients(absl::Time until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
   const std::shared_ptr<Holdings> holdings_ = std::make_shared<Holdings>();
@@ -178,8 +192,10 @@ class Engine {
   // Touched by the thread in Run() only (and Open before it).
   std::unique_ptr<Journal> journal_;  // its events: by all threads
   std::optional<Script> script_;
-  Workers workers_;  // add up reports and move the model
-  Tally memory_;     // of the last round's sums, for the next
+  Workers workers_;                  // add up reports and move the model
+  Tally memory_;                     // of the last round's sums, for the next
+  std::set<ClientIndex> set_aside_;  // in further attempts at the round
+  uint32_t repeated_ = 0;            // attempts at the round that did not fail, but set its limit
 
   mutable Mutex mu_;
   CondVar changed_ ABSL_GUARDED_BY(mu_);
@@ -189,6 +205,13 @@ class Engine {
   bool holds_epoch_ ABSL_GUARDED_BY(mu_) = false;      // nobody enters before the next round
   v1::Progress progress_ ABSL_GUARDED_BY(mu_);
   bool phase_logged_ ABSL_GUARDED_BY(mu_) = false;
+  bool absent_logged_ ABSL_GUARDED_BY(mu_) = false;  // in the open round
+  struct Failure {
+    std::string client;
+    std::string why;
+    Fault fault;
+  };
+  std::vector<Failure> failures_ ABSL_GUARDED_BY(mu_);  // of the open round
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 };
 

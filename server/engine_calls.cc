@@ -162,32 +162,24 @@ void Engine::EndReport(const v1::ReportHeader& header, const ReportKey& key,
                        const absl::Status& added) {
   if (!key.clients.empty()) round_->EndReport(key, added.ok());
   for (const v1::ClientFailure& failure : header.failures()) {
-    FailClient(failure.client(), failure.message());
+    FailClient(failure.client(), failure.message(), Fault::kOwn);
     if (options_.meter) options_.meter->Refused("client_failed");
   }
   // Sending again may fix a transfer error, but not a bad value.
   if (!added.ok() && !absl::IsDataLoss(added)) {
-    for (const std::string& client : key.clients) {
-      FailClient(client, added.message());
-      CountRefused(client, added.message());
-    }
+    const Fault fault = key.clients.size() > 1 ? Fault::kShared : Fault::kOwn;
+    for (const std::string& client : key.clients) FailClient(client, added.message(), fault);
   }
   if (round_->StateAt(SteadyNow()) != Round::State::kCollecting) changed_.SignalAll();
 }
 
-void Engine::FailClient(const std::string& client, absl::string_view why) {
+void Engine::FailClient(const std::string& client, absl::string_view why, Fault fault) {
   if (!round_->Fail(client)) return;
   // A client may have written it.
-  journal_->AddEvent(v1::Event::REFUSED, client, OneLine(why, kMostReasonBytes));
+  std::string reason = OneLine(why, kMostReasonBytes);
+  journal_->AddEvent(v1::Event::REFUSED, client, reason);
+  failures_.push_back({client, std::move(reason), fault});
   changed_.SignalAll();
-}
-
-void Engine::CountRefused(const std::string& client, absl::string_view why) {
-  const uint32_t refused = roster_.CountRefused(client);
-  if (refused < options_.config.limits().quarantine_after()) return;
-  if (!roster_.Quarantine(client)) return;
-  journal_->AddEvent(v1::Event::QUARANTINED, client,
-                     absl::StrCat(refused, " refused reports: out of the run. The last: ", why));
 }
 
 bool Engine::Rest(const v1::ReportHeader& header, std::shared_ptr<RestingStream> stream) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/fit_model.h"
 #include "common/status.h"
 #include "records/epochs.h"
 #include "server/engine.h"
@@ -62,11 +63,11 @@ absl::Status Engine::GatherClients() {
   uint64_t examples = 0;
   {
     MutexLock lock(&mu_);
-    if (progress_.state() == v1::FAILED) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("this run failed earlier: ", progress_.message()));
-    }
     if (script_) {
+      if (progress_.state() == v1::FAILED) {
+        LEEWAY_RETURN_IF_ERROR(journal_->GoOn(progress_.message()));
+      }
+      progress_.clear_message();
       if (!script_->done()) progress_.set_state(v1::RUNNING);
       return absl::OkStatus();
     }
@@ -77,7 +78,14 @@ absl::Status Engine::GatherClients() {
     for (const Enrolment& client : roster_.clients()) stored.push_back(ToStored(client));
     data = *data_;
   }
-  script_.emplace(options_.config, std::move(data.layout), population, examples, options_.initial);
+  ModelPtr initial = options_.initial;
+  if (options_.config.has_initial()) {
+    LEEWAY_ASSIGN_OR_RETURN(const Parameters values,
+                            FitModel(initial->file.view(), data.layout.tensors, data.layout.float64,
+                                     "initial.file " + options_.config.initial().file()));
+    initial = MakeModel(data.layout, values);
+  }
+  script_.emplace(options_.config, std::move(data.layout), population, examples, initial);
   LEEWAY_RETURN_IF_ERROR(script_->SetBaseline(options_.baseline));
   LEEWAY_RETURN_IF_ERROR(journal_->Begin(data.schema, stored, script_->initial(), script_->Save()));
   MutexLock lock(&mu_);
@@ -86,6 +94,8 @@ absl::Status Engine::GatherClients() {
 }
 
 absl::StatusOr<EpochChange> Engine::AwaitFirstEpoch() {
+  const double limit = options_.config.cohort().gather_seconds();
+  const absl::Time until = limit > 0 ? SteadyNow() + absl::Seconds(limit) : absl::InfiniteFuture();
   while (!stopping_) {
     absl::StatusOr<EpochChange> first = absl::UnavailableError("too few clients");
     if (!options_.epochs.empty()) {
@@ -94,7 +104,7 @@ absl::StatusOr<EpochChange> Engine::AwaitFirstEpoch() {
       first = roster_.NextEpoch(SteadyNow(), absl::InfiniteDuration(), 0);
     }
     if (!first.ok()) {
-      changed_.Wait(&mu_);
+      LEEWAY_RETURN_IF_ERROR(AwaitMoreClients(until));
       continue;
     }
     LEEWAY_ASSIGN_OR_RETURN(const bool agreed, AgreeOnData());

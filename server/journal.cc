@@ -1,18 +1,16 @@
 #include "server/journal.h"
 
-#include <google/protobuf/util/message_differencer.h>
-
 #include <algorithm>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/reason.h"
 #include "common/status.h"
 #include "common/utf8.h"
+#include "records/same_run.h"
 #include "server/steady_time.h"
 
 namespace leeway {
@@ -28,32 +26,6 @@ constexpr uint64_t kMostPresencesPerClient = 20;
 // Of what somebody else may have written.
 constexpr size_t kMostReasonBytes = 1024;
 constexpr size_t kMostNameBytes = 200;
-
-// The first field in which a run's configuration and the one that was given differ, with both
-// values. Empty if a run may go on with the other.
-std::string Difference(v1::RunConfig stored, v1::RunConfig given) {
-  for (v1::RunConfig* config : {&stored, &given}) {
-    config->clear_name();
-    config->clear_limits();
-    config->mutable_cohort()->clear_deadline_seconds();
-    config->mutable_cohort()->clear_absent_after_seconds();
-    config->mutable_cohort()->clear_closed();
-  }
-  google::protobuf::util::MessageDifferencer differencer;
-  std::string report;  // "modified: cohort.size: 3 -> 5", a line each
-  differencer.ReportDifferencesToString(&report);
-  if (differencer.Compare(stored, given)) return "";
-  const std::string line(report.substr(0, report.find('\n')));
-  const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(": ", 2));
-  if (parts.size() < 3) return line;
-  if (parts[0] == "added")
-    return absl::StrCat(parts[1], " is not set there and ", parts[2], " here");
-  if (parts[0] == "deleted") {
-    return absl::StrCat(parts[1], " is ", parts[2], " there and not set here");
-  }
-  const std::vector<std::string> values = absl::StrSplit(parts[2], absl::MaxSplits(" -> ", 1));
-  return absl::StrCat(parts[1], " is ", values[0], " there and ", values.back(), " here");
-}
 
 std::string NewRunId() {
   std::random_device random;
@@ -71,14 +43,15 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(Options options, Observer
     return journal;
   }
   LEEWAY_ASSIGN_OR_RETURN(const v1::RunConfig config, journal->store_->Config());
-  if (const std::string difference = Difference(config, journal->options_.config);
-      !difference.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        directory, " holds a run with another configuration: ", difference,
-        ". Give that configuration to resume it, or another --state directory to "
-        "start anew (name, limits and, of cohort, deadline_seconds, absent_after_seconds and "
-        "closed may be changed)"));
+  const ConfigChanges changes = CompareConfigs(config, journal->options_.config);
+  if (!changes.refused.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(directory, " holds a run with another configuration: ", changes.refused,
+                     ". Give that configuration to resume it, or another --state directory to "
+                     "start anew (",
+                     kMayChange, ")"));
   }
+  journal->changes_ = changes.allowed;
   if (config.SerializeAsString() != journal->options_.config.SerializeAsString()) {
     LEEWAY_RETURN_IF_ERROR(journal->store_->ChangeConfig(journal->options_.config));
   }
@@ -106,8 +79,13 @@ absl::StatusOr<std::optional<Journal::SavedRun>> Journal::Load() {
   LEEWAY_ASSIGN_OR_RETURN(const uint64_t last_event, store_->LastEvent());
   LEEWAY_RETURN_IF_ERROR(ShowObservers(last_round, last_event));
   committed_ = last_round;
-  MutexLock lock(&mu_);
-  last_event_ = last_event;
+  {
+    MutexLock lock(&mu_);
+    last_event_ = last_event;
+  }
+  if (!changes_.empty()) {
+    AddEvent(v1::Event::CHANGED, "", absl::StrCat("the configuration was changed: ", changes_));
+  }
   return saved;
 }
 
@@ -196,6 +174,16 @@ absl::Status Journal::Flush() {
   for (v1::RoundRecord& record : unflushed_) observers_.AddRound(std::move(record));
   unflushed_.clear();
   return absl::OkStatus();
+}
+
+absl::Status Journal::GoOn(const std::string& failure) {
+  AddEvent(
+      v1::Event::RESUMED, "",
+      absl::StrCat("the run had failed and goes on with round ", committed_ + 1,
+                   ", whose attempts are counted from 1 again. It had failed because ", failure));
+  HandOverEvents();
+  disk_ = store_->Finish(v1::RUNNING, "", {});
+  return disk_;
 }
 
 absl::Status Journal::Finish(v1::RunState state, absl::string_view message,

@@ -50,9 +50,9 @@ class Journal {
   };
 
   // Opens the directory, or makes it. FailedPrecondition, with the field and both values, if it
-  // holds a run with another configuration; name, limits and, of cohort,
-  // deadline_seconds, absent_after_seconds and closed may differ, and are then those of the run
-  // from now on. The observers, and what the options point to, outlive the journal.
+  // holds a run with another configuration; what MayChange in it (records/same_run.h) may
+  // differ, is then that of the run from now on, and is told as an event. The observers, and what
+  // the options point to, outlive the journal.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(Options options, Observers* observers);
 
   const std::string& run_id() const { return run_id_; }
@@ -82,6 +82,8 @@ class Journal {
   absl::StatusOr<absl::Time> CatchUp(absl::Time now);
   // Nothing is left to be written.
   absl::Status Flush();
+  // A run that had failed, for this reason, goes on with the round that it failed in.
+  absl::Status GoOn(const std::string& failure);
   // The run is over.
   absl::Status Finish(v1::RunState state, absl::string_view message, const ModelPtr& final_model);
 
@@ -112,6 +114,7 @@ class Journal {
   const Options options_;
   Observers& observers_;
   std::string run_id_;
+  std::string changes_;  // of the configuration, since the run was here last
 
   // Touched by the thread of the round loop only.
   std::unique_ptr<Store> store_;

@@ -301,6 +301,11 @@ uint32_t Roster::CountRefused(absl::string_view client) {
   return ++standing.refused;
 }
 
+void Roster::CountAccepted(ClientIndex client) {
+  const auto found = standings_.find(client);
+  if (found != standings_.end() && !found->second.quarantined) standings_.erase(found);
+}
+
 bool Roster::Quarantine(absl::string_view client) {
   const std::optional<ClientIndex> index = Find(client);
   if (!index) return false;

@@ -43,7 +43,7 @@ struct Enrolment {
 // What is known of a client's reports. A restarted server needs it.
 struct Standing {
   ClientIndex client = 0;
-  uint32_t refused = 0;      // reports refused for good
+  uint32_t refused = 0;      // tasks failed or reports refused for good, in a row
   bool quarantined = false;  // for the rest of the run
   bool operator==(const Standing&) const = default;
 };
@@ -138,8 +138,10 @@ class Roster {
   // Clients that are connected and have no index, in no order.
   std::vector<Enrolment> Newcomers() const;
 
-  // A report of this client was refused for good; returns how many were.
+  // A client failed at its task, or its report was refused for good; returns how often in a row.
   uint32_t CountRefused(absl::string_view client);
+  // A report of this client counted.
+  void CountAccepted(ClientIndex client);
   // Takes a client out of all rounds to come. False if it was out, or is not a client.
   bool Quarantine(absl::string_view client);
   // Clients that may be drawn, in order: present and not in quarantine.

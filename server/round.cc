@@ -83,6 +83,10 @@ absl::Time Round::ReplacedAt(ClientIndex index) const {
   return roster_->host(index).gone_since + spec_.replace_after;
 }
 
+absl::Time Round::GivenUpAt(ClientIndex index) const {
+  return roster_->host(index).gone_since + spec_.return_time;
+}
+
 std::vector<Assignment> Round::Replace(absl::Time now) {
   std::map<SessionId, Assignment> work;
   if (!open_ || spec_.replace_after == absl::InfiniteDuration()) return {};
@@ -108,12 +112,47 @@ std::vector<Assignment> Round::Replace(absl::Time now) {
 
 absl::Time Round::NextChange() const {
   absl::Time next = spec_.deadline;
-  if (spec_.replace_after == absl::InfiniteDuration()) return next;
-  if (next_reserve_ == spec_.reserves.size()) return next;
+  const bool replaces =
+      spec_.replace_after < absl::InfiniteDuration() && next_reserve_ < spec_.reserves.size();
+  // All of those who are gone are given up at the same moment: when the last of them is.
+  absl::Time given_up = HasMinimum() ? absl::InfinitePast() : absl::InfiniteFuture();
+  if (!replaces && !HasMinimum()) return next;
   for (const ClientIndex index : spec_.cohort) {
-    if (IsAbsent(index)) next = std::min(next, ReplacedAt(index));
+    const MemberState state = members_.at(index).state;
+    if (state != MemberState::kWaiting) continue;
+    const bool absent = !roster_->connected(index);
+    if (absent && replaces) next = std::min(next, ReplacedAt(index));
+    given_up = std::max(given_up, absent ? GivenUpAt(index) : absl::InfiniteFuture());
   }
-  return next;
+  return std::min(next, std::max(given_up, spec_.opened));
+}
+
+std::vector<ClientIndex> Round::Absent() const {
+  std::vector<ClientIndex> absent;
+  uint32_t connected = 0;  // and waited for
+  for (const ClientIndex index : spec_.cohort) {
+    if (members_.at(index).state != MemberState::kWaiting) continue;
+    if (roster_->connected(index)) {
+      ++connected;
+    } else {
+      absent.push_back(index);
+    }
+  }
+  if (reports() + adding_ + connected >= std::max<uint32_t>(spec_.minimum, 1)) return {};
+  std::sort(absent.begin(), absent.end());
+  return absent;
+}
+
+bool Round::HasMinimum() const { return reports() >= std::max<uint32_t>(spec_.minimum, 1); }
+
+bool Round::AwaitsAny(absl::Time now) const {
+  const size_t size = spec_.cohort.size();
+  for (size_t looked = 0; looked < size; ++looked, awaited_ = (awaited_ + 1) % size) {
+    const ClientIndex index = spec_.cohort[awaited_];
+    if (members_.at(index).state != MemberState::kWaiting) continue;
+    if (roster_->connected(index) || now < GivenUpAt(index)) return true;
+  }
+  return false;
 }
 
 bool Round::IsIdle(uint64_t round, uint32_t attempt, const std::string& client) const {
@@ -283,22 +322,27 @@ bool Round::Fail(const std::string& client) {
 Round::State Round::StateAt(absl::Time now) const {
   if (adding_ > 0) return State::kCollecting;
   const bool enough = spec_.enough > 0 && reports_ >= spec_.enough;
-  if (!enough && reports_ + failed_ < spec_.cohort.size() && now < spec_.deadline) {
+  const bool all = reports_ + failed_ >= spec_.cohort.size();
+  if (!enough && !all && now < spec_.deadline && (!HasMinimum() || AwaitsAny(now))) {
     return State::kCollecting;
   }
-  if (reports() < std::max<uint32_t>(spec_.minimum, 1)) return State::kShort;
+  if (!HasMinimum()) return State::kShort;
   return aggregator_->CanClose() ? State::kComplete : State::kCollecting;
 }
 
 Round::Result Round::Close() {
   Result result;
   for (const ClientIndex index : spec_.cohort) {
-    if (members_.at(index).state == MemberState::kReported) result.accepted.push_back(index);
+    const MemberState state = members_.at(index).state;
+    if (state == MemberState::kReported) result.accepted.push_back(index);
+    if (state == MemberState::kWaiting) result.missing.push_back(index);
   }
   std::sort(result.accepted.begin(), result.accepted.end());
+  std::sort(result.missing.begin(), result.missing.end());
   result.sampled = sampled_;
   result.reports = reports();
   result.replaced = replaced_;
+  result.largest_norm = aggregator_->largest_norm();
   result.tally = aggregator_->Close();
   open_ = false;
   return result;

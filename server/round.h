@@ -12,6 +12,8 @@
 //                                   --EndReport(false)-> waiting
 //   waiting --Fail--> failed
 //   waiting --Replace--> replaced (its process was gone too long)
+// A waiting member whose process has gone is waited for until the deadline or, once the round
+// has its minimum of reports, until its time to come back has passed.
 #ifndef LEEWAY_SERVER_ROUND_H_
 #define LEEWAY_SERVER_ROUND_H_
 
@@ -58,6 +60,9 @@ struct RoundSpec {
   // next of the reserves that is connected.
   absl::Duration replace_after = absl::InfiniteDuration();
   std::vector<ClientIndex> reserves;  // distinct, none of the cohort
+  // How long a member whose process has gone may take to come back if the round has its
+  // minimum of reports without it.
+  absl::Duration return_time = absl::InfiniteDuration();
   // Clients keep a state between rounds, which counts from this round on; 0: they do not.
   uint64_t states_since = 0;
 };
@@ -79,9 +84,11 @@ class Round {
   };
   struct Result {
     std::vector<ClientIndex> accepted;  // whose reports counted, in order, with evaluators
+    std::vector<ClientIndex> missing;   // still waited for, in order, with evaluators
     uint32_t sampled = 0;               // the rest without evaluators
     uint32_t reports = 0;
     uint32_t replaced = 0;
+    double largest_norm = 0;  // Aggregator::largest_norm
     Tally tally;
   };
 
@@ -119,7 +126,8 @@ class Round {
   bool Fail(const std::string& client);
 
   // ---- its end
-  // Decided when all have reported or failed, when enough have reported, or at the
+  // Decided when all have reported or failed, when enough have reported, when the minimum
+  // has reported and all others have been gone for longer than return_time, or at the
   // deadline: complete with at least the minimum of reports, else short. Collecting while
   // reports are being added, or the aggregator cannot close.
   State StateAt(absl::Time now) const;
@@ -132,6 +140,11 @@ class Round {
   const RoundSpec& spec() const { return spec_; }
   // Clients, without evaluators, whose reports are counted.
   uint32_t reports() const { return reports_ - evaluations_; }
+  // Members that are waited for and whose processes are gone, in order, if the round cannot
+  // end without some of them before its deadline; else none.
+  std::vector<ClientIndex> Absent() const;
+  // Members that could not do their task, or whose reports were refused for good.
+  uint32_t failures() const { return failed_ - replaced_; }
   uint32_t replaced() const { return replaced_; }
 
  private:
@@ -153,6 +166,10 @@ class Round {
   // Waits for a report, and its process is gone.
   bool IsAbsent(ClientIndex index) const;
   absl::Time ReplacedAt(ClientIndex index) const;
+  absl::Time GivenUpAt(ClientIndex index) const;
+  bool HasMinimum() const;
+  // Somebody is left whose report may still come.
+  bool AwaitsAny(absl::Time now) const;
   void AddWork(ClientIndex index, uint32_t group, std::map<SessionId, Assignment>& work) const;
   void AddTo(Assignment& assignment, ClientIndex index, uint32_t position, uint32_t group) const;
 
@@ -168,6 +185,9 @@ class Round {
   uint32_t failed_ = 0;  // and replaced
   uint32_t replaced_ = 0;
   size_t next_reserve_ = 0;
+  // Place in the cohort of the member that AwaitsAny found last: where it looks first, so
+  // that a report does not cost a look at all members.
+  mutable size_t awaited_ = 0;
 };
 
 }  // namespace leeway

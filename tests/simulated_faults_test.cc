@@ -5,7 +5,10 @@
 //   - a committed model is exactly the sum of the accepted reports to its base, each
 //     counted once;
 //   - what was committed is still there after a crash, and the round never goes back;
-//   - every round ends once faults do;
+//   - every round ends once faults do, also without a process that never comes back, if its
+//     clients' reports are not needed;
+//   - a round that has its minimum of reports does not wait for clients whose processes have
+//     gone, but for the time that they may take to come back;
 //   - who is present changes only between rounds, is on the disk before anybody is drawn, and
 //     moves nobody's index; who is not present is not drawn;
 //   - where all sampled clients must report, the bits are those of a run without
@@ -51,6 +54,8 @@ struct Rules {
   absl::Duration replace_after = absl::InfiniteDuration();
   bool open = false;  // clients come late, leave and return
   absl::Duration absent_after() const { return open ? absl::Seconds(2) : absl::InfiniteDuration(); }
+  absl::Duration return_time = absl::Seconds(20);
+  bool mortal = false;  // a process dies for good
   v1::RunConfig Config() const {
     v1::RunConfig config;
     config.set_seed(7);
@@ -60,6 +65,7 @@ struct Rules {
     cohort.set_spare(spare);
     cohort.set_minimum_reports(minimum);
     cohort.set_deadline_seconds(absl::ToDoubleSeconds(deadline));
+    cohort.set_return_seconds(absl::ToDoubleSeconds(return_time));
     if (replace_after < absl::InfiniteDuration()) {
       cohort.set_replace_after_seconds(absl::ToDoubleSeconds(replace_after));
     }
@@ -154,6 +160,7 @@ class History {
       After(Pause() * (late ? 12 : 1), [this, p] { Connect(p); });
     }
     if (faults_) After(Pause(), [this] { Strike(); });
+    if (faults_ && rules_.mortal) After(Pause() * 10, [this] { Die(); });
   }
 
   // False if an invariant was broken; then `failure` says which.
@@ -188,6 +195,8 @@ class History {
   struct Process {
     std::vector<uint32_t> clients;
     SessionId session = 0;
+    bool dead = false;
+    absl::Time gone_since = absl::InfinitePast();  // without a session, as the server sees it
     absl::Time last_order = absl::InfinitePast();
     uint64_t life = 1;                // a new one after each crash: its instance
     std::map<uint32_t, Report> kept;  // the last report of each client
@@ -245,6 +254,16 @@ class History {
     After(Pause(), [this] { Strike(); });
   }
 
+  void Die() {
+    Process* fewest = &processes_[0];
+    for (Process& process : processes_) {
+      if (process.clients.size() < fewest->clients.size()) fewest = &process;
+    }
+    if (fewest->clients.size() + Minimum() > kClients) return;  // it is needed
+    Disconnect(static_cast<size_t>(fewest - processes_.data()));
+    fewest->dead = true;
+  }
+
   void CrashServer() {
     alive_ = false;
     ++server_life_;
@@ -269,6 +288,7 @@ class History {
       roster.push_back(enrolled_[client]);
     }
     roster_.emplace(roster, now_, static_cast<uint32_t>(disk_.epochs.size()), away);
+    for (Process& process : processes_) process.gone_since = now_;
     round_.emplace();
     committed_ = disk_.round;
     attempt_ = 0;
@@ -286,9 +306,21 @@ class History {
       OpenRound();
       return;
     }
+    const std::vector<ClientIndex> cohort = round_->spec().cohort;
+    const uint32_t replaced = round_->replaced();
     for (const Assignment& work : round_->Replace(now_)) Order(work);
+    NoteReplaced(cohort, round_->replaced() - replaced);
     const Round::State state = round_->StateAt(now_);
-    if (state == Round::State::kCollecting) return;
+    if (state == Round::State::kCollecting) {
+      if (counted_.size() >= Minimum() && !Awaits()) Broken("a round waits in vain");
+      return;
+    }
+    const bool late = now_ >= round_->spec().deadline;
+    const bool enough = rules_.spare > 0 && counted_.size() >= rules_.size;
+    if (state == Round::State::kComplete && !late && !enough && Awaits()) {
+      Broken("a round has not waited for a client that was there, or may have come back");
+      return;
+    }
     const Round::Result result = round_->Close();
     if (state == Round::State::kShort) return;  // tried again with a new cohort
     Commit(result);
@@ -349,6 +381,34 @@ class History {
                        [this](ClientIndex c) { return disk_.present.contains(c); });
   }
 
+  // Of the open round, or of the one that would be opened now.
+  uint32_t Minimum() const {
+    const auto population = static_cast<uint32_t>(disk_.present.size());
+    const uint32_t wanted = rules_.size == 0 ? population : std::min(rules_.size, population);
+    return rules_.minimum == 0 ? wanted : std::min(rules_.minimum, wanted);
+  }
+  bool IsAsked(uint32_t client) const {
+    const std::vector<ClientIndex>& cohort = round_->spec().cohort;
+    return std::any_of(cohort.begin(), cohort.end(),
+                       [&](ClientIndex index) { return disk_.roster[index] == client; });
+  }
+
+  // Is a report of the round still to be expected? Those who are replaced have gone, too.
+  bool Awaits() const {
+    for (const Process& process : processes_) {
+      const bool gone =
+          process.session == 0 &&
+          now_ >= process.gone_since + std::min(rules_.return_time, rules_.replace_after);
+      if (gone) continue;
+      for (const uint32_t client : process.clients) {
+        if (IsAsked(client) && !counted_.contains(client) && !replaced_.contains(client)) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
   void OpenRound() {
     if (!BeginEpochs()) return;
     RoundPlan plan;
@@ -372,7 +432,25 @@ class History {
     sums.base_sha256 = "base";
     round_.emplace(*spec, &*roster_,
                    std::make_unique<PlainAggregator>(sums, Tally(), nullptr, nullptr));
+    counted_.clear();
+    replaced_.clear();
     for (const Assignment& work : round_->Work()) Order(work);
+  }
+
+  // So many of the cohort, in its order, have given their places to others: they had been gone
+  // for long enough.
+  void NoteReplaced(const std::vector<ClientIndex>& cohort, uint32_t count) {
+    for (const ClientIndex index : cohort) {
+      if (count == 0) return;
+      const uint32_t client = disk_.roster[index];
+      if (counted_.contains(client) || replaced_.contains(client)) continue;
+      const auto host = std::find_if(processes_.begin(), processes_.end(), [&](const Process& p) {
+        return std::find(p.clients.begin(), p.clients.end(), client) != p.clients.end();
+      });
+      if (host->session != 0 || now_ < host->gone_since + rules_.replace_after) continue;
+      replaced_.insert(client);
+      --count;
+    }
   }
 
   void Order(const Assignment& work) {
@@ -416,6 +494,7 @@ class History {
         admission->shares);
     round_->EndReport(key, added.ok());
     if (!added.ok()) Broken(std::string(added.message()));
+    counted_.insert(report.client);
   }
 
   void Commit(const Round::Result& result) {
@@ -439,10 +518,7 @@ class History {
       Broken("the sum is not that of the accepted reports to this round's model");
       return;
     }
-    const auto population = static_cast<uint32_t>(disk_.present.size());
-    const uint32_t wanted = rules_.size == 0 ? population : std::min(rules_.size, population);
-    const uint32_t minimum = rules_.minimum == 0 ? wanted : std::min(rules_.minimum, wanted);
-    if (accepted.size() < minimum) {
+    if (accepted.size() < Minimum()) {
       Broken("a round was committed with too few reports");
       return;
     }
@@ -466,7 +542,7 @@ class History {
 
   // ---- client processes
   void Connect(size_t p) {
-    if (processes_[p].session != 0) return;
+    if (processes_[p].session != 0 || processes_[p].dead) return;
     if (!alive_) {
       After(Pause(), [this, p] { Connect(p); });
       return;
@@ -485,7 +561,10 @@ class History {
   }
 
   void Disconnect(size_t p) {
-    if (processes_[p].session != 0 && alive_) roster_->Leave(processes_[p].session, now_);
+    if (processes_[p].session != 0 && alive_) {
+      roster_->Leave(processes_[p].session, now_);
+      processes_[p].gone_since = now_;
+    }
     processes_[p].session = 0;
   }
 
@@ -532,15 +611,19 @@ class History {
   std::optional<Round> round_;
   uint64_t committed_ = 0;
   uint32_t attempt_ = 0;
+  std::set<uint32_t> counted_;   // whose reports the open round has
+  std::set<uint32_t> replaced_;  // who has lost its place in it
   SessionId next_session_ = 1;
 
   std::vector<Process> processes_;
 };
 
+constexpr uint64_t kKinds = 5;
+
 Rules RulesOf(uint64_t history) {
   Rules rules;
-  rules.open = history % 8 >= 4;
-  switch (history % 4) {
+  rules.open = history / kKinds % 2 == 1;
+  switch (history % kKinds) {
     case 0:
       rules.size = rules.open ? 0 : kClients;
       break;
@@ -552,12 +635,20 @@ Rules RulesOf(uint64_t history) {
       rules.minimum = 2;
       rules.deadline = absl::Seconds(4);
       rules.replace_after = absl::Seconds(1);
+      rules.return_time = absl::Seconds(1);
+      break;
+    case 3:
+      rules.minimum = 3;  // of all
+      rules.deadline = absl::Hours(24);
+      rules.return_time = absl::Seconds(2);
+      rules.mortal = !rules.open;
       break;
     default:
       rules.size = 3;
       rules.spare = 2;
       rules.minimum = 2;
       rules.deadline = absl::Seconds(5);
+      rules.return_time = absl::Seconds(1);
       break;
   }
   return rules;
@@ -570,7 +661,7 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 
 TEST(SimulatedFaults, NoHistoryBreaksAnInvariant) {
   std::map<uint64_t, Point> calm;
-  for (uint64_t kind = 0; kind < 4; ++kind) {
+  for (uint64_t kind = 0; kind < kKinds; ++kind) {
     History history(kind, RulesOf(kind), false);
     ASSERT_TRUE(history.Run()) << history.failure;
     calm[kind] = history.model();
@@ -588,7 +679,7 @@ TEST(SimulatedFaults, NoHistoryBreaksAnInvariant) {
       ASSERT_EQ(history.model(), again.model()) << "history " << seed << ": other bits";
       epochs += history.epochs().size() - 1;
     } else {
-      ASSERT_EQ(history.model(), calm[seed % 4]) << "history " << seed << ": other bits";
+      ASSERT_EQ(history.model(), calm[seed % kKinds]) << "history " << seed << ": other bits";
     }
   }
   // Clients do come and go, or nothing of this was tested.

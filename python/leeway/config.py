@@ -162,6 +162,8 @@ class Cohort(Message):
         "attempts": "uint32",
         "spare": "uint32",
         "replace_after_seconds": "double",
+        "return_seconds": "double",
+        "gather_seconds": "double",
         "absent_after_seconds": "double",
         "closed": "bool",
     }
@@ -173,6 +175,8 @@ class Cohort(Message):
     attempts: Optional[int] = None
     spare: Optional[int] = None
     replace_after_seconds: Optional[float] = None
+    return_seconds: Optional[float] = None
+    gather_seconds: Optional[float] = None
     absent_after_seconds: Optional[float] = None
     closed: Optional[bool] = None
 
@@ -510,12 +514,27 @@ class Limits(Message):
         "norm_policy": ("REFUSE", "CLIP"),
         "quarantine_after": "uint32",
         "upload_seconds": "double",
+        "median_multiple": "double",
     }
 
     max_norm: Optional[float] = None
     norm_policy: Optional[str] = None
     quarantine_after: Optional[int] = None
     upload_seconds: Optional[float] = None
+    median_multiple: Optional[float] = None
+
+
+@dataclass
+class Initial(Message):
+    """The model that a run starts from."""
+
+    KINDS: ClassVar[Dict[str, Any]] = {
+        "file": "string",
+        "sha256": "string",
+    }
+
+    file: Optional[str] = None
+    sha256: Optional[str] = None
 
 
 @dataclass
@@ -538,6 +557,7 @@ class RunConfig(Message):
         "encoding": ("EXACT", "BFLOAT16_WIRE", "INT8_WIRE"),
         "harmless_lost": "double",
         "conflict_lost": "double",
+        "initial": Initial,
         "baseline": "string",
     }
 
@@ -555,6 +575,7 @@ class RunConfig(Message):
     encoding: Optional[str] = None
     harmless_lost: Optional[float] = None
     conflict_lost: Optional[float] = None
+    initial: Optional[Initial] = None
     baseline: Optional[str] = None
 
 

@@ -54,6 +54,48 @@ class RoundsTest(LeewayCase):
         self.assertGreaterEqual(longest, deadline)
         print(f"half of the clients vanish: longest round {longest:.3f} s (deadline {deadline} s)")
 
+    def test_a_killed_client_does_not_cost_every_round_its_deadline(self):
+        """One deadline alone is longer than this test may take."""
+        deadline = 10 * TIMEOUT
+        config = self.configure(60, "cohort { minimum_reports: 6 return_seconds: 1 "
+                                    f"deadline_seconds: {deadline} }}")
+        server, address = self.start_server(config, 10)
+        killed = self.clients(address, [0], "client.before_send:3")[0]
+        self.assertEqual(killed.wait(TIMEOUT), -signal.SIGKILL)
+        self.assertEqual(server.wait(TIMEOUT), 0, self.log("server.log"))
+        rounds = self.rounds()
+        self.assertEqual([r["reports"] for r in rounds[:2]], [10, 10])
+        self.assertEqual([r["reports"] for r in rounds[2:]], [9] * 58)
+        print(f"1 of 10 killed: slowest round {max(r['seconds'] for r in rounds):.3f} s, the 50 "
+              f"after it {sum(r['seconds'] for r in rounds[10:]):.3f} s (deadline {deadline} s)")
+
+    def test_a_failed_run_goes_on_to_the_same_bits(self):
+        patient = "cohort { attempts: 1 deadline_seconds: 600 }"
+        self.federate(self.configure(6, patient), self.data, "calm", processes=10)
+        config = self.configure(6, "cohort { attempts: 1 deadline_seconds: 2 }")
+        server, address = self.start_server(config, 10)
+        self.clients(address, [0], "client.before_send:4")
+        self.assertEqual(server.wait(TIMEOUT), 1, self.log("server.log"))
+        self.assertIn("missing: client_000", self.log("server.log"))
+        self.assertEqual(self.show()["status"], "failed")
+        server, address = self.start_server(self.configure(6, patient), 10)
+        self.clients(address, [], "")
+        self.assertEqual(server.wait(TIMEOUT), 0, self.log("server.log"))
+        self.assertEqual([r["model_sha256"] for r in self.rounds()],
+                         [r["model_sha256"] for r in self.show("calm")["rounds"]])
+        self.assertIn("goes on with round 4", self.events("resumed")[0])
+        self.assertEqual(self.events("changed"), ["the configuration was changed: "
+                                                  "cohort.deadline_seconds from 2 to 600"])
+        self.run_program("leeway", "verify", self.path("run"))
+
+    def test_gathering_ends_and_says_how_many_are_missing(self):
+        config = self.configure(1, "cohort { gather_seconds: 3 }")
+        server, address = self.start_server(config, 10)
+        self.client(address, 4)
+        self.assertEqual(server.wait(TIMEOUT), 1)
+        self.assertRegex(self.log("server.log"),
+                         r"(9|10) of 10 clients are missing after 3 s \(cohort.gather_seconds\)")
+
     def test_thirty_percent_fail_in_every_round(self):
         """Three of ten clients die after their work, in every round, and come back."""
         count = int(os.environ.get("LEEWAY_FAILING_ROUNDS", "15"))

@@ -138,6 +138,53 @@ TEST(RoundEvaluatorTest, IsWaitedForButNotNeeded) {
   EXPECT_THAT(result.accepted, ElementsAre(0, 1, 2));
 }
 
+// Session 2, of a and c, has gone at kStart.
+TEST_F(RoundTest, WhoHasGoneIsNotWaitedForOnceTheMinimumIsThere) {
+  RoundSpec spec = Spec(1, {0, 1, 2, 3}, 2);
+  spec.return_time = absl::Seconds(2);
+  Open(spec);
+  ASSERT_TRUE(Report(1, "b").ok());
+  roster_.Leave(2, kStart);
+  EXPECT_EQ(round_->StateAt(kStart + absl::Seconds(9)), Round::State::kCollecting);
+  EXPECT_EQ(round_->NextChange(), spec.deadline);
+  ASSERT_TRUE(Report(1, "d").ok());
+  // A moment to come back in.
+  EXPECT_EQ(round_->StateAt(kStart + absl::Seconds(1)), Round::State::kCollecting);
+  EXPECT_EQ(round_->NextChange(), kStart + absl::Seconds(2));
+  EXPECT_EQ(round_->StateAt(kStart + absl::Seconds(2)), Round::State::kComplete);
+  EXPECT_THAT(round_->Close().missing, ElementsAre(0, 2));
+}
+
+TEST_F(RoundTest, WhoHasGoneIsWaitedForWhereAllAreNeeded) {
+  RoundSpec spec = Spec(1, {0, 1, 3}, 3);
+  spec.return_time = absl::Seconds(2);
+  Open(spec);
+  roster_.Leave(2, kStart);
+  ASSERT_TRUE(Report(1, "b").ok());
+  ASSERT_TRUE(Report(1, "d").ok());
+  EXPECT_EQ(round_->StateAt(kStart + absl::Seconds(9)), Round::State::kCollecting);
+  EXPECT_EQ(round_->NextChange(), spec.deadline);
+  EXPECT_THAT(round_->Absent(), ElementsAre(0));
+  EXPECT_EQ(round_->StateAt(spec.deadline), Round::State::kShort);
+}
+
+TEST_F(RoundTest, WhoIsConnectedOrHasComeBackIsWaitedFor) {
+  RoundSpec spec = Spec(1, {0, 1, 2, 3}, 1);
+  spec.return_time = absl::Seconds(2);
+  Open(spec);
+  ASSERT_TRUE(Report(1, "b").ok());
+  roster_.Leave(2, kStart);
+  EXPECT_EQ(round_->StateAt(kStart + absl::Seconds(5)), Round::State::kCollecting);  // for d
+  EXPECT_EQ(round_->NextChange(), spec.deadline);
+  ASSERT_TRUE(Report(1, "d").ok());
+  EXPECT_EQ(round_->StateAt(kStart + absl::Seconds(5)), Round::State::kComplete);
+  ASSERT_TRUE(roster_.Join(3, 22, Clients({"a", "c"}), kStart + absl::Seconds(5)).ok());
+  EXPECT_EQ(round_->StateAt(kStart + absl::Seconds(5)), Round::State::kCollecting);
+  ASSERT_TRUE(Report(1, "a").ok());
+  ASSERT_TRUE(Report(1, "c").ok());
+  EXPECT_EQ(round_->StateAt(kStart + absl::Seconds(5)), Round::State::kComplete);
+}
+
 TEST_F(RoundTest, WaitsForItsAggregator) {
   Open(Spec(1, {0}, 1));
   ASSERT_TRUE(Report(1, "a").ok());
