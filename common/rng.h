@@ -27,6 +27,7 @@ enum class Purpose : uint32_t {
   kRounding = 10,
   kTest = 11,
   kLanczos = 12,
+  kSigns = 13,
 };
 
 // One Philox4x32-10 block (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",

@@ -24,6 +24,9 @@ inline constexpr char kDrift[] = "drift";  // B_c^h = grad F_c(w) - (w - w^(h))/
 // SCAFFOLD: by how much the client's control variate changes.
 inline constexpr char kControlChange[] = "control_change";
 inline constexpr char kHessian[] = "hessian";  // of F_c at w: a matrix
+// The gradient times +1 or -1, drawn by the client: the sum's mean square is the variance of a
+// sum over clients.
+inline constexpr char kSignedGradient[] = "signed_gradient";
 
 // Numbers.
 inline constexpr char kLoss[] = "loss";  // F_c(w)
@@ -39,6 +42,11 @@ inline constexpr char kEncodingVariance[] =
 // F_c(w') - F_c(w), where w' is the model of this name in the order's others.
 inline constexpr char kLossDifference[] = "loss_difference";
 inline constexpr char kOtherModel[] = "other";
+// Times the client's weight: g.(P g) with the gradient g and the task's inverse Hessian P.
+inline constexpr char kNewtonDecrement[] = "newton_decrement";
+// The square of the largest |coordinate| of the gradient, and |entry| of the Hessian.
+inline constexpr char kLargestGradient[] = "largest_gradient_squared";
+inline constexpr char kLargestHessian[] = "largest_hessian_squared";
 // Of the training targets: the mean, and the mean of their squares.
 inline constexpr char kTarget[] = "target";
 inline constexpr char kSquaredTarget[] = "squared_target";
@@ -53,6 +61,7 @@ inline constexpr char kAccuracyAbove[] = "accuracy_above";
 inline constexpr char kTestLossAbove[] = "test_loss_above";
 // Over the client's weight, so that clients are counted.
 inline constexpr char kLossDifferenceAbove[] = "loss_difference_above";
+inline constexpr char kAccuracyDifferenceAbove[] = "accuracy_difference_above";
 
 // "metric/NAME": a number that only the client's own model knows how to compute.
 inline constexpr char kMetric[] = "metric/";
@@ -65,6 +74,7 @@ inline constexpr char kWeightedLossSquared[] = "weighted_loss_squared";
 inline constexpr char kLossDifferenceSquared[] = "loss_difference_squared";
 inline constexpr char kWeightedLossDifference[] = "weighted_loss_difference";
 inline constexpr char kWeightedLossDifferenceSquared[] = "weighted_loss_difference_squared";
+inline constexpr char kNewtonDecrementSquared[] = "newton_decrement_squared";
 inline constexpr char kGradientSquared[] = "gradient_squared";
 inline constexpr char kDriftSquared[] = "drift_squared";
 inline constexpr char kWeightedDriftSquared[] = "weighted_drift_squared";

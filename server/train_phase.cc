@@ -7,6 +7,7 @@
 #include "common/sums.h"
 #include "records/release_config.h"
 #include "server/phase.h"
+#include "server/scale.h"
 #include "server/server_algorithm.h"
 #include "server/server_optimizer.h"
 #include "server/step_schedule.h"
@@ -173,10 +174,12 @@ class TrainPhase : public PhaseScript {
     if (schedule_) {
       rule.clear_auto_steps();
       rule.set_steps(schedule_->steps());
-      Ask(kGradient, plan.task).set_largest(run.config.max_update() / rule.step_size());
+      Ask(kGradient, plan.task)
+          .set_largest(LargestGradient(run, MaxUpdate(run.config) / rule.step_size()));
     }
     if (!config_.drift_off() && trained % config_.drift_every() == 0) {
-      Ask(kDrift, plan.task).set_largest(run.config.max_update() / plan.task.rule().step_size());
+      Ask(kDrift, plan.task)
+          .set_largest(LargestGradient(run, MaxUpdate(run.config) / plan.task.rule().step_size()));
     }
     // Clients with training loops of their own cannot tell drift, but how far they agree.
     if (run.config.model().has_file()) Ask(kDisplacementSquared, plan.task);
