@@ -92,6 +92,8 @@ class Client:
             "hessian_distance_above": lambda s: np.linalg.norm(hessian() - matrix(task.reference_hessian), 2) > s.threshold,
             "accuracy_above": lambda s: tests > 0 and 0 > s.threshold,
             "newton_decrement": lambda s: v * gradient @ matrix(task.inverse_hessian) @ gradient,
+            "largest_gradient_squared": lambda s: abs(gradient).max(),  # squared below
+            "largest_hessian_squared": lambda s: abs(hessian()).max(),
             "target": lambda s: self.y.mean(), "squared_target": lambda s: np.mean(self.y ** 2),
             "test_loss_above": lambda s: tests > 0 and test_loss / tests > s.threshold,
         }
