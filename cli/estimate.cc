@@ -14,6 +14,9 @@ namespace {
 // As the server's phases have it: Hessians up to this size are exchanged whole, and
 // an extreme over clients takes at most so many rounds of counting.
 constexpr uint64_t kExactDimension = 256;
+// What a fixed_point phase compares gaps with (server/yardstick.h).
+constexpr uint64_t kExactYardstick = 3;
+constexpr uint64_t kMostYardstick = 1 + 3 * 51;
 constexpr uint64_t kMostCounting = 5;
 
 RoundRange ConstantsRounds(const v1::Constants& constants, uint64_t parameters) {
@@ -122,7 +125,10 @@ RoundRange RoundsOf(const v1::Phase& phase, uint64_t parameters) {
       return ConstantsRounds(phase.constants(), parameters);
     case v1::Phase::kFixedPoint: {
       const auto steps = static_cast<uint64_t>(phase.fixed_point().steps_size());
-      return {steps, steps * phase.fixed_point().max_rounds()};
+      const uint64_t most = steps * phase.fixed_point().max_rounds();
+      return parameters <= kExactDimension
+                 ? RoundRange{steps + kExactYardstick, most + kExactYardstick}
+                 : RoundRange{steps + 1, most + kMostYardstick};
     }
     case v1::Phase::kRelease:
       return {RoundsOf(phase.release()), RoundsOf(phase.release())};

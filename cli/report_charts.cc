@@ -84,25 +84,25 @@ Chart ProbeChart(const RunSummary& run, const v1::RoundRecord& probe, size_t num
 Chart GapChart(const Report& report) {
   const v1::RunConfig& config = report.run.config;
   Chart chart{.id = "gap_over_steps",
-              .title = "What heterogeneity costs: the loss gap where FedAvg settles",
+              .title = "What heterogeneity costs: what is lost where FedAvg settles",
               .description =
-                  "F at FedAvg's fixed point minus F at the optimum, in standard errors of the "
-                  "loss over clients. Below the lower line it is harmless; above the upper one the "
-                  "clients conflict.",
+                  "F at FedAvg's fixed point minus F at the optimum, as a share of what the model "
+                  "explains. Below the lower line it is harmless; above the upper one the clients "
+                  "conflict, if it is more than chance.",
               .x = {.title = "local steps H", .log = true},
-              .y = {.title = "loss gap in standard errors", .log = true}};
+              .y = {.title = "share lost", .log = true}};
   std::map<double, ChartSeries> by_step_size;
   for (const Evidence& one : report.verdict->evidence) {
-    AddPoint(one.h, one.gap_in_standard_errors, by_step_size[one.step_size]);
+    AddPoint(one.h, one.lost, by_step_size[one.step_size]);
   }
   for (auto& [step_size, series] : by_step_size) {
     series.name =
-        by_step_size.size() == 1 ? "loss gap" : absl::StrCat("η = ", ShortNumber(step_size));
+        by_step_size.size() == 1 ? "share lost" : absl::StrCat("η = ", ShortNumber(step_size));
     series.color = static_cast<int>(chart.series.size());
     Keep(std::move(series), chart);
   }
-  const double harmless = config.harmless_below() > 0 ? config.harmless_below() : 0.25;
-  const double conflict = config.conflict_above() > 0 ? config.conflict_above() : 1;
+  const double harmless = HarmlessLost(config);
+  const double conflict = ConflictLost(config);
   chart.guides = {{harmless, absl::StrFormat("harmless below %g", harmless)},
                   {conflict, absl::StrFormat("conflict above %g", conflict)}};
   return chart;

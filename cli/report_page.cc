@@ -242,8 +242,9 @@ std::string EvidenceTable(const Report& report, const std::string& files) {
     absl::StrAppend(&rows, "<tr>", Element("td", name, name),
                     Element("td", "number", absl::StrCat(one.h)),
                     step_sizes ? NumberCell(one.step_size) : "");
-    absl::StrAppend(&rows, NumberCell(one.gap), NumberCell(one.gap_in_standard_errors),
-                    NumberCell(one.distance_squared), NumberCell(one.floor));
+    absl::StrAppend(&rows, NumberCell(one.gap), NumberCell(one.lost),
+                    NumberCell(one.gap_in_standard_errors), NumberCell(one.distance_squared),
+                    NumberCell(one.floor));
     absl::StrAppend(
         &rows, NumberCell(one.unbiased_drift_squared),
         intervals ? absl::StrCat(NumberCell(one.interval_low), NumberCell(one.interval_high)) : "",
@@ -251,16 +252,17 @@ std::string EvidenceTable(const Report& report, const std::string& files) {
   }
   std::vector<std::string> heads = {"verdict", "H"};
   if (step_sizes) heads.push_back("step size");
-  for (const char* head : {"loss gap", "in std errors", "‖w_H − w*‖²", "20ρ²/μ²", "ρ²"}) {
+  for (const char* head :
+       {"loss gap", "share lost", "in std errors", "‖w_H − w*‖²", "20ρ²/μ²", "ρ²"}) {
     heads.push_back(head);
   }
   if (intervals) heads.insert(heads.end(), {"95 % from", "to"});
   heads.push_back("Jensen bound");
   return absl::StrCat(
       Table(heads, rows, 1),
-      "<p class=\"note\">The verdict rests on the loss gap in standard errors; the rest is "
-      "evidence "
-      "beside it.",
+      "<p class=\"note\">The verdict rests on the share lost of what the model explains, "
+      "beside what the optimum owes to sampling (",
+      ShortNumber(all.front().sampling_error), "); the rest is evidence beside it.",
       step_sizes ? "" : absl::StrCat(" Step size ", ShortNumber(all.front().step_size), "."),
       intervals ? "" : " All clients were measured, so ρ² has no interval.",
       "</p>\n<p class=\"files\"><a href=\"", Text(files), "verdict.csv\">CSV</a></p>\n",

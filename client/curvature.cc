@@ -74,11 +74,22 @@ Spectrum SpectrumOf(Objective<double>& objective, const Vector<double>& w) {
 absl::Status ReportCurvature(Objective<double>& objective, const v1::Task& task,
                              const TaskSums& sums, const Vector<double>& w,
                              absl::Span<double> vectors, absl::Span<double> numbers) {
-  if (const int place = sums.vector(kHessian); place != TaskSums::kNone) {
+  const int matrix = sums.vector(kHessian);
+  const int largest = sums.number(kLargestHessian);
+  if (largest != TaskSums::kNone && w.size() > kExactDimension) {
+    // The largest eigenvalue, which no entry exceeds.
+    LEEWAY_ASSIGN_OR_RETURN(const double bound, QuantityOf(kSmoothnessAbove, objective, task, w));
+    numbers[static_cast<size_t>(largest)] = bound * bound;
+  } else if (matrix != TaskSums::kNone || largest != TaskSums::kNone) {
     const Eigen::MatrixXd hessian = Hessian(objective, w);
     const auto n = static_cast<size_t>(w.size());
-    std::memcpy(vectors.data() + static_cast<size_t>(place) * n, hessian.data(),
-                n * n * sizeof(double));
+    if (matrix != TaskSums::kNone) {
+      std::memcpy(vectors.data() + static_cast<size_t>(matrix) * n, hessian.data(),
+                  n * n * sizeof(double));
+    }
+    if (largest != TaskSums::kNone) {
+      numbers[static_cast<size_t>(largest)] = std::pow(hessian.cwiseAbs().maxCoeff(), 2);
+    }
   }
   for (const char* name : {kSmoothnessAbove, kConvexityAbove, kHessianDistanceAbove}) {
     if (sums.number(name) == TaskSums::kNone) continue;

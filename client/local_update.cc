@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -142,6 +143,7 @@ class Trajectory {
         step_size_(static_cast<T>(task_.rule().step_size())),
         start_(start),
         algorithm_(algorithm),
+        sign_(SignOf(rng)),
         first_{plan.full_batch, Batches(plan, objective.examples(), rng, task_.batch_step()), {}} {
     if (!task.repeats || plan.full_batch) return;
     others_.reserve(task_.repeats());
@@ -165,6 +167,7 @@ class Trajectory {
     // An evaluator has nothing to fine-tune with.
     if (local_task_.trains() || (local_task_.fine_tunes && objective_.examples() > 0)) {
       Start();
+      LEEWAY_RETURN_IF_ERROR(OfGradient());
       LEEWAY_RETURN_IF_ERROR(Difference());
       LEEWAY_RETURN_IF_ERROR(Move());
     }
@@ -206,7 +209,7 @@ class Trajectory {
     gradient_.resize(start_.size());
     local_.resize(start_.size());
     const bool needed = local_task_.gradient != TaskSums::kNone || !local_task_.drifts.empty() ||
-                        plan_.full_batch || !others_.empty();
+                        local_task_.of_gradient || plan_.full_batch || !others_.empty();
     if (needed) {
       Set(local_task_.loss, objective_.Evaluate(start_, {}, gradient_));
     } else if (local_task_.loss != TaskSums::kNone) {
@@ -214,6 +217,23 @@ class Trajectory {
     }
     if (needed) full_step_ = step_size_ * gradient_;
     if (local_task_.gradient != TaskSums::kNone) Report(local_task_.gradient) = gradient_;
+  }
+
+  // What is made of the gradient that Start has left.
+  absl::Status OfGradient() {
+    if (!local_task_.of_gradient) return absl::OkStatus();
+    const TaskSums& sums = local_task_.sums();
+    if (const int place = sums.vector(kSignedGradient); place != TaskSums::kNone) {
+      Report(place) = static_cast<T>(sign_) * gradient_;
+    }
+    if (const int place = sums.number(kNewtonDecrement); place != TaskSums::kNone) {
+      LEEWAY_ASSIGN_OR_RETURN(const double decrement,
+                              NewtonDecrement(task_, gradient_.template cast<double>()));
+      Set(place, static_cast<double>(report_.weight) * decrement);
+    }
+    const auto largest = static_cast<double>(gradient_.cwiseAbs().maxCoeff());
+    Set(sums.number(kLargestGradient), largest * largest);
+    return absl::OkStatus();
   }
 
   // Of this client's losses at the model and at the other one that the order carries. Both are
@@ -437,6 +457,7 @@ class Trajectory {
   // and with it rounding, does not depend on the caller.
   const Vector<T> start_;
   LocalAlgorithm<T>* const algorithm_;  // null: gradient descent
+  const double sign_;                   // of signed_gradient
   Path first_;                          // the one whose displacement and drift are reported
   std::vector<Path> others_;            // with repeats: gradient descent, then repeats - 1 more
 
@@ -468,10 +489,28 @@ LocalTask::LocalTask(const v1::Task& task, size_t dimension, Others others)
   for (const char* name : {kLabelAbove, kTarget, kSquaredTarget}) {
     targets = targets || sums_.number(name) != TaskSums::kNone;
   }
-  curvature = sums_.vector(kHessian) != TaskSums::kNone;
+  of_gradient = sums_.vector(kSignedGradient) != TaskSums::kNone ||
+                sums_.number(kNewtonDecrement) != TaskSums::kNone ||
+                sums_.number(kLargestGradient) != TaskSums::kNone;
+  curvature =
+      sums_.vector(kHessian) != TaskSums::kNone || sums_.number(kLargestHessian) != TaskSums::kNone;
   for (const char* name : {kSmoothnessAbove, kConvexityAbove, kHessianDistanceAbove}) {
     curvature = curvature || sums_.number(name) != TaskSums::kNone;
   }
+}
+
+double SignOf(Rng rng) { return Rng(rng.Next64(), 0, 0, Purpose::kSigns).Below(2) == 0 ? 1 : -1; }
+
+absl::StatusOr<double> NewtonDecrement(const v1::Task& task, const Vector<double>& gradient) {
+  const auto n = static_cast<size_t>(gradient.size());
+  if (task.inverse_hessian().size() != n * n * sizeof(double)) {
+    return absl::InvalidArgumentError(absl::StrCat("task.inverse_hessian has ",
+                                                   task.inverse_hessian().size(),
+                                                   " bytes, expected ", n, " x ", n, " numbers"));
+  }
+  Eigen::MatrixXd inverse(gradient.size(), gradient.size());
+  std::memcpy(inverse.data(), task.inverse_hessian().data(), n * n * sizeof(double));
+  return std::max(0.0, gradient.dot(inverse * gradient));
 }
 
 template <typename T>

@@ -36,7 +36,7 @@ class LocalTask {
   bool trains() const {
     return loss != TaskSums::kNone || loss_difference != TaskSums::kNone ||
            gradient != TaskSums::kNone || displacement != TaskSums::kNone || !drifts.empty() ||
-           targets;
+           targets || of_gradient;
   }
   bool only_tests() const { return !trains() && !curvature; }
 
@@ -47,17 +47,23 @@ class LocalTask {
     int vector, iterate_bias_squared, pseudo_gradient_variance;
   };
   std::vector<DriftSum> drifts;
-  bool repeats = false;     // stochastic paths beside the first are needed
-  bool curvature = false;   // Hessians or counts by spectrum
-  bool tests = false;       // anything of the test part
-  bool fine_tunes = false;  // after local steps
-  bool targets = false;     // what the training targets are
+  bool repeats = false;      // stochastic paths beside the first are needed
+  bool curvature = false;    // Hessians or counts by spectrum
+  bool tests = false;        // anything of the test part
+  bool fine_tunes = false;   // after local steps
+  bool targets = false;      // what the training targets are
+  bool of_gradient = false;  // something that is made of the gradient at the start
 
  private:
   const v1::Task& task_;  // outlives this
   TaskSums sums_;
   const Others others_;
 };
+
+// +1 or -1, for signed_gradient; `rng` is the task's.
+double SignOf(Rng rng);
+// g.(P g) with the task's inverse Hessian P.
+absl::StatusOr<double> NewtonDecrement(const v1::Task& task, const Vector<double>& gradient);
 
 // Takes the local steps of `task` from `start`. Displacements u = w - w^(h) are
 // accumulated themselves (u += step_size * gradient at w - u), so that the drift after

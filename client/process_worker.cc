@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/local_update.h"
 #include "common/model_file.h"
 #include "common/rng.h"
 #include "common/status.h"
@@ -185,7 +186,8 @@ absl::StatusOr<AnyReport> ProcessWorker::ComputeOne(const v1::Order& order, uint
   asked.client = hosted.id();
   asked.rule = order.task().rule();
   asked.repeats = order.task().repeats();
-  asked.random = Rng(seed_, order.round(), ClientKey(hosted.id()), Purpose::kBatchOrder).Name();
+  const Rng random(seed_, order.round(), ClientKey(hosted.id()), Purpose::kBatchOrder);
+  asked.random = random.Name();
   asked.model = {model_.file.path(), model_.sha256};
   for (const auto& [name, other] : others_) {
     asked.others[name] = {other.file.path(), other.sha256};
@@ -200,7 +202,8 @@ absl::StatusOr<AnyReport> ProcessWorker::ComputeOne(const v1::Order& order, uint
   absl::Status complete = ReadVectors<T>(sums, report.vectors);
   if (complete.ok()) {
     const bool by_examples = order.task().weighting() == v1::EXAMPLES;
-    complete = sums.Complete<T>(reply.numbers, by_examples ? hosted.examples() : 1, report);
+    complete = sums.Complete<T>(reply.numbers, by_examples ? hosted.examples() : 1, SignOf(random),
+                                report);
   }
   if (!complete.ok()) {
     Drop();

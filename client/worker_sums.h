@@ -35,20 +35,31 @@ class WorkerSums {
 
   // Completes a report: `report.vectors` holds all values of the file, and keeps those of
   // the task. Errors name the sum.
+  // `sign` is that of signed_gradient.
   template <typename T>
-  absl::Status Complete(const std::map<std::string, double>& numbers, uint64_t weight,
+  absl::Status Complete(const std::map<std::string, double>& numbers, uint64_t weight, double sign,
                         ClientReport<T>& report) const;
 
  private:
+  // Numbers of the task that are made of gradient and Hessian; 0 where they are not asked for.
+  struct OfTensors {
+    double hessian_distance = 0;
+    double newton_decrement = 0;
+    double largest_gradient_squared = 0;
+  };
+
   // Adds it, unless it is there.
   void AskFor(absl::string_view name, uint32_t steps, v1::SumShape shape);
   void AskForNumber(const v1::Sum& sum, size_t place);
   // The value of one number of the task.
   absl::StatusOr<double> ValueOf(const v1::Sum& sum, size_t place,
                                  const std::map<std::string, double>& numbers, uint64_t weight,
-                                 double hessian_distance) const;
+                                 const OfTensors& of_tensors) const;
+  // The tensor of this name in the answer's file; null if it was not asked for.
   template <typename T>
-  absl::StatusOr<double> HessianDistance(absl::Span<const T> values) const;
+  const T* Find(absl::string_view name, absl::Span<const T> values) const;
+  template <typename T>
+  absl::StatusOr<OfTensors> Measure(absl::Span<const T> values) const;
 
   const v1::Task& task_;
   const size_t dimension_;

@@ -28,6 +28,7 @@ enum class Purpose : uint32_t {
   kTest = 11,
   kLanczos = 12,
   kFineTuning = 13,
+  kSigns = 14,
 };
 
 // One Philox4x32-10 block (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",

@@ -24,6 +24,9 @@ inline constexpr char kDrift[] = "drift";  // B_c^h = grad F_c(w) - (w - w^(h))/
 // SCAFFOLD: by how much the client's control variate changes.
 inline constexpr char kControlChange[] = "control_change";
 inline constexpr char kHessian[] = "hessian";  // of F_c at w: a matrix
+// The gradient times +1 or -1, drawn by the client: the sum's mean square is the variance of a
+// sum over clients.
+inline constexpr char kSignedGradient[] = "signed_gradient";
 
 // Numbers.
 inline constexpr char kLoss[] = "loss";  // F_c(w)
@@ -44,6 +47,11 @@ inline constexpr char kOtherModel[] = "other";
 inline constexpr char kTestDifference[] = "test_difference";
 // Local steps that the client has taken.
 inline constexpr char kLocalSteps[] = "local_steps";
+// Times the client's weight: g.(P g) with the gradient g and the task's inverse Hessian P.
+inline constexpr char kNewtonDecrement[] = "newton_decrement";
+// The square of the largest |coordinate| of the gradient, and |entry| of the Hessian.
+inline constexpr char kLargestGradient[] = "largest_gradient_squared";
+inline constexpr char kLargestHessian[] = "largest_hessian_squared";
 // Of the training targets: the mean, and the mean of their squares.
 inline constexpr char kTarget[] = "target";
 inline constexpr char kSquaredTarget[] = "squared_target";
@@ -59,6 +67,7 @@ inline constexpr char kTestLossAbove[] = "test_loss_above";
 inline constexpr char kTestDifferenceAbove[] = "test_difference_above";
 // Over the client's weight, so that clients are counted.
 inline constexpr char kLossDifferenceAbove[] = "loss_difference_above";
+inline constexpr char kAccuracyDifferenceAbove[] = "accuracy_difference_above";
 
 // "metric/NAME": a number that only the client's own model knows how to compute.
 inline constexpr char kMetric[] = "metric/";
@@ -72,6 +81,7 @@ inline constexpr char kLossDifferenceSquared[] = "loss_difference_squared";
 inline constexpr char kTestDifferenceSquared[] = "test_difference_squared";
 inline constexpr char kWeightedLossDifference[] = "weighted_loss_difference";
 inline constexpr char kWeightedLossDifferenceSquared[] = "weighted_loss_difference_squared";
+inline constexpr char kNewtonDecrementSquared[] = "newton_decrement_squared";
 inline constexpr char kGradientSquared[] = "gradient_squared";
 inline constexpr char kDriftSquared[] = "drift_squared";
 inline constexpr char kWeightedDriftSquared[] = "weighted_drift_squared";

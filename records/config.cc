@@ -475,9 +475,6 @@ void CompleteConfig(v1::RunConfig& config) {
       !config.model().linear_regression().has_intercept()) {
     config.mutable_model()->mutable_linear_regression()->set_intercept(true);
   }
-  if (config.max_update() == 0) config.set_max_update(256);
-  if (config.harmless_below() == 0) config.set_harmless_below(0.25);
-  if (config.conflict_above() == 0) config.set_conflict_above(1);
   CompleteRelease(config);
   v1::Cohort& cohort = *config.mutable_cohort();
   if (cohort.deadline_seconds() == 0) cohort.set_deadline_seconds(600);
@@ -531,8 +528,13 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
                "is for the models that Leeway contains; model.file holds the values "
                "that the run starts from");
   }
-  if (!(config.max_update() > 0) || !(config.max_update() < 0x1p60)) {
-    return Bad("max_update", "must be a positive number, for instance 256");
+  if (!(config.max_update() >= 0) || !(config.max_update() < 0x1p60)) {
+    return Bad("max_update", "must be a positive number, for instance 256, or left out");
+  }
+  if (config.harmless_below() != 0 || config.conflict_above() != 0) {
+    return Bad(config.harmless_below() != 0 ? "harmless_below" : "conflict_above",
+               "is not used any more: the verdict goes by the share that is lost of what the model "
+               "explains; give harmless_lost and conflict_lost instead");
   }
   const v1::Cohort& cohort = config.cohort();
   if (!(cohort.deadline_seconds() > 0) || !std::isfinite(cohort.deadline_seconds())) {

@@ -60,12 +60,22 @@ double GradientScale(const RunSummary& run) {
   return std::sqrt(start->dissimilarity() + start->gradient_norm() * start->gradient_norm());
 }
 
+// What the verdict compares gaps with: the last one that is complete or, if none is, the last.
+// Null if none was measured.
+const v1::RoundRecord* FindYardstick(const RunSummary& run) {
+  const v1::RoundRecord* found = nullptr;
+  for (const v1::RoundRecord& round : run.records) {
+    if (!round.has_yardstick()) continue;
+    if (found == nullptr || !std::isnan(round.yardstick().sampling_error())) found = &round;
+  }
+  return found;
+}
+
 // What the loss may be off by without a say in the finding.
-double Allowance(const RunSummary& run, const v1::RoundRecord& record) {
+double Allowance(const RunSummary& run, const v1::RoundRecord& record, double explained) {
   const double rounding = kRounding * LossScale(run, record);
-  const double part =
-      kOpenPart * HarmlessBelow(run.config) * record.fixed_point().loss_standard_error();
-  return std::isfinite(part) ? std::max(rounding, part) : rounding;
+  const double part = kOpenPart * HarmlessLost(run.config) * explained;
+  return part > rounding ? part : rounding;
 }
 
 double Convexity(const RunSummary& run) {
@@ -73,23 +83,24 @@ double Convexity(const RunSummary& run) {
   return constants == nullptr ? 0 : ConvexityOf(*constants);
 }
 
-// Whether the search came so near to rest that the rest of the way cannot matter.
-bool Settled(const RunSummary& run, const v1::RoundRecord& record) {
+// Whether the search came so near to rest that the rest of the way cannot matter. What the sums
+// do not resolve may be there, too.
+bool Settled(const RunSummary& run, const v1::RoundRecord& record, double explained) {
   const v1::FixedPointResult& result = record.fixed_point();
-  const double norm = result.pseudo_gradient_norm();
+  const double norm = result.pseudo_gradient_norm() + result.resolution();
   if (!(Convexity(run) > 0)) {
     return norm <= FixedPointTolerance(run, record) * std::min(1.0, GradientScale(run));
   }
   return OpenLoss(*FindConstants(run), norm, result.step_size(), result.h(), result.distance()) <=
-         Allowance(run, record);
+         Allowance(run, record, explained);
 }
 
 // Whether F(w*) is so near to the least loss that the rest cannot matter.
-bool IsOptimum(const RunSummary& run, const v1::RoundRecord& optimum,
-               const v1::RoundRecord& record) {
-  const double norm = optimum.gradient_norm();
+bool IsOptimum(const RunSummary& run, const v1::RoundRecord& optimum, const v1::RoundRecord& record,
+               double explained) {
+  const double norm = optimum.gradient_norm() + record.fixed_point().optimum_resolution();
   const double convexity = Convexity(run);
-  if (convexity > 0) return norm * norm / (2 * convexity) <= Allowance(run, record);
+  if (convexity > 0) return norm * norm / (2 * convexity) <= Allowance(run, record, explained);
   return norm <= OptimumTolerance(run, optimum) * std::max(1.0, GradientScale(run));
 }
 
@@ -114,6 +125,44 @@ std::string Remedy(const RunSummary& run, absl::string_view setting, bool tolera
   return absl::StrCat(setting, ", or bring the data to a scale near 1 (", kScaleCommand, ")");
 }
 
+// That the units of the sums hide more than was measured, and the remedy.
+std::string ResolutionText(absl::string_view what, double norm, double resolution) {
+  return absl::StrFormat(
+      "the sums do not resolve what matters: %s = %.2g is known to %.2g only; leave out "
+      "max_update, "
+      "so that units fit the data, or bring the data to a scale near 1 (%s)",
+      what, norm, resolution, kScaleCommand);
+}
+
+// Why there is nothing to compare the gap with; empty if there is.
+std::string YardstickDoubt(const RunSummary& run, const v1::RoundRecord* yardstick,
+                           const Evidence& evidence) {
+  if (yardstick == nullptr || std::isnan(evidence.explained)) {
+    return "the records do not have the loss of the best constant answer, which the verdict "
+           "compares "
+           "with; run it again with this version";
+  }
+  if (yardstick->reports() < run.clients) {
+    return absl::StrFormat(
+        "the loss of the best constant answer is that of %d of %d clients; run it again with all "
+        "of "
+        "them in every round (without cohort.minimum_reports)",
+        yardstick->reports(), run.clients);
+  }
+  if (evidence.gap_in_standard_errors != 0 && !(evidence.explained > 0)) {
+    return absl::StrFormat(
+        "the best model explains nothing: its loss %.4g is not below that of the best constant "
+        "answer, %.4g; add features%s",
+        yardstick->yardstick().constant_loss() - evidence.explained,
+        yardstick->yardstick().constant_loss(),
+        run.config.model().linear_regression().intercept() ||
+                !run.config.model().has_linear_regression()
+            ? ""
+            : ", or an intercept (linear_regression.intercept)");
+  }
+  return "";
+}
+
 // Why what was measured at h proves nothing, and the remedy; empty if it does.
 std::string DoubtOf(const RunSummary& run, const v1::RoundRecord& record,
                     const Evidence& evidence) {
@@ -126,13 +175,13 @@ std::string DoubtOf(const RunSummary& run, const v1::RoundRecord& record,
         "them in every round (without cohort.minimum_reports)",
         optimum->reports(), record.reports(), PopulationOf(run, record));
   }
-  if (record.fixed_point().loss_standard_error() == 0 && evidence.gap_in_standard_errors != 0) {
-    return absl::StrFormat(
-        "there is no spread of the loss over clients to weigh the gap of %.3g against (standard "
-        "error 0); if the losses are tiny, bring the data to a scale near 1 (%s)",
-        evidence.gap, kScaleCommand);
-  }
-  if (!IsOptimum(run, *optimum, record)) {
+  const std::string doubt = YardstickDoubt(run, FindYardstick(run), evidence);
+  if (!doubt.empty()) return doubt;
+  const v1::FixedPointResult& result = record.fixed_point();
+  if (!IsOptimum(run, *optimum, record, evidence.explained)) {
+    if (result.optimum_resolution() > optimum->gradient_norm()) {
+      return ResolutionText("|grad F|", optimum->gradient_norm(), result.optimum_resolution());
+    }
     const bool reached = optimum->gradient_norm() <= OptimumTolerance(run, *optimum);
     return absl::StrFormat(
         "the search for w* did not come near enough to the optimum (|grad F| = %.2g); %s",
@@ -140,6 +189,9 @@ std::string DoubtOf(const RunSummary& run, const v1::RoundRecord& record,
         Remedy(run, reached ? "lower optimum.tolerance" : "raise optimum.max_rounds", reached));
   }
   if (!evidence.settled) {
+    if (result.resolution() > evidence.pseudo_gradient_norm) {
+      return ResolutionText("|G|", evidence.pseudo_gradient_norm, result.resolution());
+    }
     const bool reached = evidence.pseudo_gradient_norm <= FixedPointTolerance(run, record);
     return absl::StrFormat(
         "the search for FedAvg's fixed point did not come to rest (|G| = %.2g); %s",
@@ -149,7 +201,7 @@ std::string DoubtOf(const RunSummary& run, const v1::RoundRecord& record,
                        : "raise fixed_point.max_rounds or lower its step_size",
                reached));
   }
-  if (evidence.gap_in_standard_errors < -HarmlessBelow(run.config)) {
+  if (evidence.lost < -HarmlessLost(run.config)) {
     return absl::StrFormat(
         "FedAvg settles below what was taken for the optimum (gap %.3g); lower "
         "optimum.tolerance or raise optimum.max_rounds",
@@ -158,12 +210,11 @@ std::string DoubtOf(const RunSummary& run, const v1::RoundRecord& record,
   return "";
 }
 
-Finding FindingOf(const RunSummary& run, const Evidence& evidence) {
+Finding FindingOf(const RunSummary& run, const Evidence& evidence, double sampling_error_high) {
   if (run.clients < 2 || !evidence.doubt.empty()) return Finding::kUncertain;
-  const double gap = evidence.gap_in_standard_errors;
-  if (gap > ConflictAbove(run.config)) return Finding::kConflict;
-  return gap < HarmlessBelow(run.config) && run.clients >= kFewClients ? Finding::kHarmless
-                                                                       : Finding::kUncertain;
+  return Decide(run.config, {.lost = evidence.lost,
+                             .more_than_chance = evidence.gap > sampling_error_high,
+                             .within_sampling_error = evidence.gap < evidence.sampling_error});
 }
 
 void AddProbe(const RunSummary& run, Evidence& evidence) {
@@ -197,26 +248,23 @@ Evidence EvidenceOf(const RunSummary& run, const v1::RoundRecord& record) {
   }
   evidence.distance_squared = result.distance() * result.distance();
   evidence.pseudo_gradient_norm = result.pseudo_gradient_norm();
-  evidence.settled = Settled(run, record);
+  double sampling_error_high = Evidence::kUnknown;
+  if (const v1::RoundRecord* yardstick = FindYardstick(run)) {
+    const v1::Yardstick& found = yardstick->yardstick();
+    evidence.explained = Explained(found, record.loss() - result.loss_gap());
+    evidence.sampling_error = found.sampling_error();
+    sampling_error_high = found.sampling_error_high();
+    if (evidence.explained > 0) evidence.lost = result.loss_gap() / evidence.explained;
+    if (rounding) evidence.lost = 0;
+  }
+  evidence.settled = Settled(run, record, evidence.explained);
   evidence.doubt = DoubtOf(run, record, evidence);
-  evidence.finding = FindingOf(run, evidence);
+  evidence.finding = FindingOf(run, evidence, sampling_error_high);
   AddProbe(run, evidence);
   return evidence;
 }
 
 }  // namespace
-
-absl::string_view FindingName(Finding finding) {
-  switch (finding) {
-    case Finding::kHarmless:
-      return "harmless";
-    case Finding::kConflict:
-      return "conflict";
-    case Finding::kUncertain:
-      return "uncertain";
-  }
-  return "uncertain";
-}
 
 std::vector<Evidence> CollectEvidence(const RunSummary& run) {
   std::vector<Evidence> all;
@@ -236,14 +284,6 @@ std::vector<Evidence> CollectEvidence(const RunSummary& run) {
     return std::tie(a.h, a.step_size) < std::tie(b.h, b.step_size);
   });
   return all;
-}
-
-// Defaults for configs that were stored before the thresholds were.
-double HarmlessBelow(const v1::RunConfig& config) {
-  return config.harmless_below() > 0 ? config.harmless_below() : 0.25;
-}
-double ConflictAbove(const v1::RunConfig& config) {
-  return config.conflict_above() > 0 ? config.conflict_above() : 1;
 }
 
 bool SameStepSize(double a, double b) { return std::abs(a - b) <= 1e-9 * std::abs(a); }

@@ -1,5 +1,5 @@
 // What a run has measured of each number of local steps, and what follows from it:
-// harmless, a conflict, or why it cannot be told (the rule is in docs/measures.md).
+// harmless, a conflict, or why there is not enough evidence (the rule is in records/rule.h).
 // Pure functions of a run's records and config.
 #ifndef LEEWAY_RECORDS_EVIDENCE_H_
 #define LEEWAY_RECORDS_EVIDENCE_H_
@@ -9,20 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/string_view.h"
 #include "proto/record.pb.h"
 #include "proto/run.pb.h"
+#include "records/rule.h"
 #include "records/show.h"
 
 namespace leeway {
-
-enum class Finding { kHarmless, kUncertain, kConflict };
-
-// "harmless", "uncertain", "conflict".
-absl::string_view FindingName(Finding finding);
-
-// With fewer clients their spread is too little known to call a gap harmless.
-inline constexpr uint64_t kFewClients = 10;
 
 // What is known of one number of local steps. NaN: not measured.
 struct Evidence {
@@ -31,6 +23,9 @@ struct Evidence {
   uint32_t h = 0;
   double step_size = kUnknown;
   double gap = kUnknown;                     // F(w_H) - F(w*)
+  double lost = kUnknown;                    // the gap's share of what the model explains
+  double explained = kUnknown;               // F_const - F(w*)
+  double sampling_error = kUnknown;          // what w* itself owes to the sample of clients
   double gap_in_standard_errors = kUnknown;  // of F(w*) over clients
   double distance_squared = kUnknown;        // |w_H - w*|^2
   double pseudo_gradient_norm = kUnknown;    // |G(w_H)|
@@ -51,10 +46,6 @@ struct Evidence {
 
 // By h, then step size; of the same measured twice, the last.
 std::vector<Evidence> CollectEvidence(const RunSummary& run);
-
-// The config's thresholds, in standard errors.
-double HarmlessBelow(const v1::RunConfig& config);
-double ConflictAbove(const v1::RunConfig& config);
 
 // True if a and b differ by rounding alone.
 bool SameStepSize(double a, double b);

@@ -52,19 +52,16 @@ bool IsSamplingError(const v1::ReleaseResult& result) {
 Finding FindingOf(const RunSummary& run, const v1::ReleaseResult& result) {
   const v1::RunConfig& config = run.config;
   if (result.clients() < 2 || !(Scale(result) > 0)) return Finding::kUncertain;
-  const double lost = result.lost();
-  if (lost > ConflictLost(config) && IsCertain(run, result) && result.efficiency() < kHalf) {
-    return Finding::kConflict;
-  }
-  if (Progress(result) > HarmlessLost(config) || lost > ConflictLost(config)) {
-    return Finding::kUncertain;
-  }
-  if (std::abs(result.difference()) <= kRounding * std::abs(result.local_loss())) {
-    return Finding::kHarmless;
-  }
-  const bool sure = result.interval_high() < ConflictLost(config) * Scale(result);
-  const bool small = lost < HarmlessLost(config) && sure;
-  return small || IsSamplingError(result) ? Finding::kHarmless : Finding::kUncertain;
+  const bool rounding = std::abs(result.difference()) <= kRounding * std::abs(result.local_loss());
+  const Finding finding = Decide(
+      config,
+      {.lost = rounding ? 0 : result.lost(),
+       .surely_small = rounding || result.interval_high() < ConflictLost(config) * Scale(result),
+       .more_than_chance = IsCertain(run, result) && result.efficiency() < kHalf,
+       .within_sampling_error = IsSamplingError(result)});
+  // On the way local steps keep up whether clients agree or not.
+  const bool settled = Progress(result) <= HarmlessLost(config);
+  return finding == Finding::kHarmless && !settled ? Finding::kUncertain : finding;
 }
 
 std::string DoubtOf(const RunSummary& run, const v1::ReleaseResult& result) {
@@ -110,13 +107,6 @@ const v1::ReleaseTest& TestOf(const v1::Phase& phase) {
 }
 
 }  // namespace
-
-double HarmlessLost(const v1::RunConfig& config) {
-  return config.harmless_lost() > 0 ? config.harmless_lost() : 0.01;
-}
-double ConflictLost(const v1::RunConfig& config) {
-  return config.conflict_lost() > 0 ? config.conflict_lost() : 0.03;
-}
 
 std::vector<ReleaseEvidence> CollectReleases(const RunSummary& run) {
   std::vector<ReleaseEvidence> all;

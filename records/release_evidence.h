@@ -28,10 +28,6 @@ std::vector<ReleaseEvidence> CollectReleases(const RunSummary& run);
 // Numbers of steps that the config's release tests list and that have no result yet, by size.
 std::vector<uint32_t> MissingReleases(const RunSummary& run);
 
-// The config's thresholds, as shares.
-double HarmlessLost(const v1::RunConfig& config);
-double ConflictLost(const v1::RunConfig& config);
-
 // One sentence for what all of them say together; not for an empty list.
 std::string ReleaseSentence(const RunSummary& run, const std::vector<ReleaseEvidence>& all,
                             Finding finding);

@@ -13,6 +13,7 @@ constexpr double kFlat = 1e-10;
 // The drift at w* is measured there, too, so that w* is wanted more exactly than a
 // fixed point, of which only the loss counts.
 constexpr double kOptimumPart = 1e-6;
+constexpr double kOfStandardError = 0.25;
 constexpr double kFixedPointPart = 1e-2;
 constexpr double kGapPart = 0.1;
 
@@ -59,16 +60,12 @@ double OpenLoss(const v1::ConstantsResult& constants, double norm, double eta, u
   return constants.largest_client_smoothness() * away * (distance + away / 2);
 }
 
-bool OptimumIsNearEnough(double norm, double convexity, const v1::RunConfig& config,
-                         double loss_standard_error) {
+bool OptimumIsNearEnough(double norm, double convexity, double loss_standard_error) {
   if (!(convexity > 0) || !(loss_standard_error > 0)) return false;
-  return norm * norm / (2 * convexity) <=
-         kOptimumPart * config.harmless_below() * loss_standard_error;
+  return norm * norm / (2 * convexity) <= kOptimumPart * kOfStandardError * loss_standard_error;
 }
 
-bool FixedPointIsNearEnough(double open_loss, double gap, uint32_t h, const v1::RunConfig& config,
-                            double loss_standard_error) {
-  const double harmless = config.harmless_below() * loss_standard_error;
+bool FixedPointIsNearEnough(double open_loss, double gap, uint32_t h, double harmless) {
   if (!(harmless > 0) || !(open_loss <= kFixedPointPart * harmless)) return false;
   return h == 1 || open_loss <= std::max(kGapPart * gap, kOptimumPart * harmless);
 }

@@ -33,15 +33,13 @@ double OpenLoss(const v1::ConstantsResult& constants, double norm, double eta, u
                 double distance);
 
 // Whether a search for w* may end that was given no tolerance: F(w) - F(w*), at most
-// |grad F|^2 / (2 mu), is a millionth of what the verdict calls harmless.
-bool OptimumIsNearEnough(double norm, double convexity, const v1::RunConfig& config,
-                         double loss_standard_error);
+// |grad F|^2 / (2 mu), is less than a millionth of the loss's standard error over clients.
+bool OptimumIsNearEnough(double norm, double convexity, double loss_standard_error);
 
 // The same of a search for a fixed point: the loss there is known to a hundredth of what
 // the verdict calls harmless and, as far as that is not rounding, to a tenth of its gap over
 // F(w*). With one local step (h) there is no gap.
-bool FixedPointIsNearEnough(double open_loss, double gap, uint32_t h, const v1::RunConfig& config,
-                            double loss_standard_error);
+bool FixedPointIsNearEnough(double open_loss, double gap, uint32_t h, double harmless);
 
 }  // namespace leeway
 

@@ -84,22 +84,24 @@ const Evidence* FirstWith(const std::vector<Evidence>& evidence, Finding finding
 
 std::string GapText(const RunSummary& run, const Evidence& evidence) {
   return absl::StrFormat(
-      "with local steps of %.3g FedAvg settles %.3g above the optimum, %.3g standard errors of the "
-      "loss over %d clients",
-      evidence.step_size, evidence.gap, evidence.gap_in_standard_errors, run.clients);
+      "with local steps of %.3g FedAvg settles %.3g above the optimum and loses %.2g %% of what "
+      "the "
+      "model explains (%d clients)",
+      evidence.step_size, evidence.gap, 100 * evidence.lost, run.clients);
 }
 
 std::string HarmlessSentence(const RunSummary& run, const Verdict& verdict) {
-  const Evidence& worst = *std::max_element(
-      verdict.evidence.begin(), verdict.evidence.end(), [](const Evidence& a, const Evidence& b) {
-        return a.gap_in_standard_errors < b.gap_in_standard_errors;
-      });
+  const Evidence& worst =
+      *std::max_element(verdict.evidence.begin(), verdict.evidence.end(),
+                        [](const Evidence& a, const Evidence& b) { return a.lost < b.lost; });
   return absl::StrFormat(
-      "Heterogeneity does not hurt here up to H = %d local steps of %.3g: where FedAvg settles, "
-      "the "
-      "loss is at most %.2g standard errors (over %d clients) above the optimum.",
-      verdict.evidence.back().h, verdict.evidence.back().step_size,
-      std::max(0.0, worst.gap_in_standard_errors), run.clients);
+      "Heterogeneity does not hurt here up to H = %d local steps of %.3g: where FedAvg settles, it "
+      "loses at most %.2g %% of what the model explains (%d clients)%s.",
+      verdict.evidence.back().h, verdict.evidence.back().step_size, 100 * std::max(0.0, worst.lost),
+      run.clients,
+      worst.lost < HarmlessLost(run.config)
+          ? ""
+          : ", less than the optimum itself owes to the choice of clients and examples");
 }
 
 std::string MissingText(const RunSummary& run, const Verdict& verdict) {
@@ -121,15 +123,17 @@ std::string UncertainSentence(const RunSummary& run, const Verdict& verdict) {
   if (!first.doubt.empty()) {
     return absl::StrFormat("There is not enough evidence at H = %d: %s.", first.h, first.doubt);
   }
-  if (run.clients < kFewClients || std::isnan(first.gap_in_standard_errors)) {
-    return absl::StrFormat(
-        "Not enough clients to tell: the spread of the loss over %d clients is too little known "
-        "(at least %d are needed).",
-        run.clients, kFewClients);
+  const std::string text =
+      absl::StrFormat("Uncertain from H = %d: %s", first.h, GapText(run, first));
+  if (first.lost <= ConflictLost(run.config)) {
+    return absl::StrFormat("%s; below %.2g %% is harmless, above %.2g %% a conflict.", text,
+                           100 * HarmlessLost(run.config), 100 * ConflictLost(run.config));
   }
-  return absl::StrFormat("Uncertain from H = %d: %s; below %g is harmless, above %g a conflict.",
-                         first.h, GapText(run, first), HarmlessBelow(run.config),
-                         ConflictAbove(run.config));
+  return absl::StrFormat(
+      "%s, but another sample of clients and examples could change the optimum's own loss by as "
+      "much "
+      "(%.2g); measure with more clients or more examples.",
+      text, first.sampling_error);
 }
 
 std::string Sentence(const RunSummary& run, const Verdict& verdict) {
@@ -254,10 +258,51 @@ void WarnOfReleases(Verdict& verdict) {
       if (!same || !differ) continue;
       verdict.warnings.push_back(absl::StrFormat(
           "the release test at H = %d says %s (local steps lose %.2g %% of what the model "
-          "explains), the fixed point %s: their yardsticks differ (docs/measures.md, 8)",
+          "explains), the fixed point %s: where training has not settled they differ "
+          "(docs/measures.md, 8)",
           one.h, FindingName(release.finding), 100 * release.result.lost(),
           FindingName(one.finding)));
     }
+  }
+}
+
+const v1::RoundRecord* LastTraining(const RunSummary& run, int phase) {
+  const v1::RoundRecord* last = nullptr;
+  for (const v1::RoundRecord& record : run.records) {
+    const bool trains = record.kind() == v1::TRAIN_ROUND;
+    if (trains && static_cast<int>(record.phase()) == phase) last = &record;
+  }
+  return last;
+}
+
+// What training with so many rounds has come to, where the verdict is about where it settles in the
+// end; and whether the two contradict each other.
+void NoteTraining(const RunSummary& run, Verdict& verdict) {
+  const v1::RoundRecord* optimum = FindOptimum(run);
+  const double explained = verdict.evidence.front().explained;
+  if (optimum == nullptr || !(explained > 0)) return;
+  for (int i = 0; i < run.config.phases_size(); ++i) {
+    const v1::RoundRecord* last = LastTraining(run, i);
+    // The loss of a sample of clients is not that of all of them.
+    if (last == nullptr || last->reports() < run.clients) continue;
+    const double lost = (last->loss() - optimum->loss()) / explained;
+    std::string text = absl::StrFormat(
+        "before the last of %d rounds with H = %d local steps of %.3g, training was %.2g %% of "
+        "what the "
+        "model explains above the optimum",
+        last->round_in_phase(), last->local_steps(), last->step_size(), 100 * std::max(0.0, lost));
+    for (const Evidence& one : verdict.evidence) {
+      if (one.h != last->local_steps() || !SameStepSize(one.step_size, last->step_size())) continue;
+      if (one.finding == Finding::kHarmless && lost > ConflictLost(run.config)) {
+        absl::StrAppend(&text,
+                        ": that is not what local steps cost, but training that has not "
+                        "settled; train longer");
+      } else if (one.finding == Finding::kConflict && lost < HarmlessLost(run.config)) {
+        absl::StrAppendFormat(&text, ": it has not settled yet, and ends %.2g %% above it",
+                              100 * one.lost);
+      }
+    }
+    verdict.warnings.push_back(text);
   }
 }
 
@@ -353,6 +398,7 @@ absl::StatusOr<Verdict> Judge(const RunSummary& run) {
   WarnOfEpochs(run, verdict);
   WarnOfDoubts(run, verdict);
   WarnOfReleases(verdict);
+  NoteTraining(run, verdict);
   return verdict;
 }
 

@@ -1,7 +1,7 @@
 // Whether heterogeneity hurts FedAvg on a run's data, and up to which number of
 // local steps. It rests on where FedAvg comes to rest: the loss gap of its fixed
-// point over the optimum, in standard errors of the loss over clients; in a run without
-// fixed points, on its release tests (the rules are in docs/measures.md). Pure functions of a
+// point over the optimum, as a share of what the model explains; in a run without
+// fixed points, on its release tests (the rule is in records/rule.h). Pure functions of a
 // run's records and config.
 #ifndef LEEWAY_RECORDS_VERDICT_H_
 #define LEEWAY_RECORDS_VERDICT_H_

@@ -19,6 +19,12 @@ std::string Cell(double value) {
   return std::isfinite(value) ? absl::StrFormat("%.3g", value) : "-";
 }
 
+std::string Share(double value) {
+  if (!std::isfinite(value)) return "-";
+  if (value == 0) return "0 %";
+  return std::abs(value) < 1e-4 ? "<0.01 %" : absl::StrFormat("%.2f %%", 100 * value);
+}
+
 // Printf pads by bytes; headings have letters of several.
 std::string Padded(const std::string& text, size_t width) {
   const size_t length = Utf8Length(text);
@@ -42,14 +48,15 @@ std::string Table(const Verdict& verdict) {
   const bool step_sizes = HasStepSizes(verdict);
   std::string text = absl::StrCat(
       Padded("H", 6), step_sizes ? Padded("step size", 11) : "", Padded("loss gap", 11),
-      Padded("in std err", 12), Padded("|w_H-w*|²", 11), Padded("floor", 10), Padded("ρ²", 10),
-      intervals ? Padded("95 % interval", 23) : "", Padded("Jensen bound", 14), "  verdict\n");
+      Padded("lost", 9), Padded("in std err", 12), Padded("|w_H-w*|²", 11), Padded("floor", 10),
+      Padded("ρ²", 10), intervals ? Padded("95 % interval", 23) : "", Padded("Jensen bound", 14),
+      "  verdict\n");
   for (const Evidence& one : verdict.evidence) {
     const std::string interval =
         absl::StrCat(Cell(one.interval_low), " … ", Cell(one.interval_high));
     absl::StrAppend(&text, Padded(absl::StrCat(one.h), 6),
                     step_sizes ? Padded(Cell(one.step_size), 11) : "", Padded(Cell(one.gap), 11),
-                    Padded(Cell(one.gap_in_standard_errors), 12));
+                    Padded(Share(one.lost), 9), Padded(Cell(one.gap_in_standard_errors), 12));
     absl::StrAppend(&text, Padded(Cell(one.distance_squared), 11), Padded(Cell(one.floor), 10),
                     Padded(Cell(one.unbiased_drift_squared), 10),
                     intervals ? Padded(interval, 23) : "", Padded(Cell(one.drift_bound), 14));
@@ -62,6 +69,9 @@ ordered_json EvidenceJson(const Evidence& one) {
   return {{"h", one.h},
           {"step_size", one.step_size},
           {"gap", one.gap},
+          {"lost", one.lost},
+          {"explained", one.explained},
+          {"sampling_error", one.sampling_error},
           {"gap_in_standard_errors", one.gap_in_standard_errors},
           {"average_drift_squared", one.average_drift_squared},
           {"unbiased_drift_squared", one.unbiased_drift_squared},
@@ -106,14 +116,15 @@ std::string VerdictJson(const Verdict& verdict) { return JsonText(VerdictObject(
 
 std::string EvidenceCsv(const Verdict& verdict) {
   std::string csv =
-      "h,step_size,gap,gap_in_standard_errors,distance_squared,floor,average_drift_squared,"
-      "unbiased_drift_squared,interval_low,interval_high,drift_bound,verdict\n";
+      "h,step_size,gap,lost,sampling_error,gap_in_standard_errors,distance_squared,floor,"
+      "average_drift_squared,unbiased_drift_squared,interval_low,interval_high,drift_bound,"
+      "verdict\n";
   for (const Evidence& one : verdict.evidence) {
     absl::StrAppend(&csv, one.h);
     for (const double value :
-         {one.step_size, one.gap, one.gap_in_standard_errors, one.distance_squared, one.floor,
-          one.average_drift_squared, one.unbiased_drift_squared, one.interval_low,
-          one.interval_high, one.drift_bound}) {
+         {one.step_size, one.gap, one.lost, one.sampling_error, one.gap_in_standard_errors,
+          one.distance_squared, one.floor, one.average_drift_squared, one.unbiased_drift_squared,
+          one.interval_low, one.interval_high, one.drift_bound}) {
       absl::StrAppend(&csv, ",", CsvNumber(value));
     }
     absl::StrAppend(&csv, ",", FindingName(one.finding), "\n");

@@ -10,15 +10,12 @@
 #include "common/status.h"
 #include "common/sums.h"
 #include "server/phase.h"
+#include "server/scale.h"
 #include "server/threshold_search.h"
 
 namespace leeway {
 namespace {
 
-// Hessians up to this dimension are exchanged whole (the client's curvature.h
-// computes exact spectra up to the same).
-constexpr size_t kExactDimension = 256;
-constexpr double kLargest = 64;           // entries of Hessians and gradients, by max_update
 constexpr double kDifferenceStep = 1e-4;  // of gradients, for Lanczos
 
 class ConstantsPhase : public PhaseScript {
@@ -35,12 +32,13 @@ class ConstantsPhase : public PhaseScript {
     plan.record.set_point(config_.point());
     plan.base = run.At(config_.point());
     if (stage_ == Stage::kGlobal && exact_) {
-      Ask(kHessian, plan.task).set_largest(kLargest * run.config.max_update());
+      Ask(kHessian, plan.task).set_largest(LargestHessian(run));
     } else if (stage_ == Stage::kGlobal) {
       const double sign = plus_.size() == 0 ? kDifferenceStep : -kDifferenceStep;
       plan.base = MakeModel(run.layout, Vector<double>(ValuesOf(run.layout, *plan.base) +
                                                        sign * lanczos_.direction()));
-      Ask(kGradient, plan.task).set_largest(kLargest * run.config.max_update());
+      Ask(kGradient, plan.task)
+          .set_largest(LargestGradient(run, kUsualGradient * MaxUpdate(run.config)));
     } else {
       for (const double t : search_.thresholds()) AskAbove(CountOf(stage_), t, plan.task);
       if (stage_ == Stage::kDistance) {

@@ -53,7 +53,7 @@ void Lbfgs::Accept(const Vector<double>& gradient) {
     slope_ = -gradient_.squaredNorm();
   }
   // Without curvature a unit-length step is a guess that the secants mend.
-  length_ = pairs_.empty() ? 1.0 / std::max(1.0, gradient_.norm()) : 1.0;
+  length_ = pairs_.empty() ? kLbfgsFirstStep / std::max(1.0, gradient_.norm()) : 1.0;
   low_ = 0;
   low_slope_ = slope_;
   high_ = 0;

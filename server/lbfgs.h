@@ -12,6 +12,9 @@
 
 namespace leeway {
 
+// The longest step that is tried before any curvature is known.
+inline constexpr double kLbfgsFirstStep = 1;
+
 class Lbfgs {
  public:
   explicit Lbfgs(Vector<double> start, size_t memory = 20);

@@ -329,6 +329,13 @@ double HalfInterval(absl::Span<const double> without, uint64_t sample, uint64_t 
   return StudentQuantile(without.size() - 1) * std::sqrt(variance);
 }
 
+double ErrorOfMean(absl::Span<const double> values, double mean) {
+  const auto n = static_cast<double>(values.size());
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return std::sqrt(squares / (n * (n - 1)));
+}
+
 double StudentQuantile(uint64_t degrees) {
   // Both tails leave out 5 %, so the upper one 2.5 %.
   return boost::math::quantile(boost::math::students_t(static_cast<double>(degrees)), 0.975);

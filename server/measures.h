@@ -50,6 +50,9 @@ double UnbiasedSquaredNorm(double squared_norm_of_sum, double sum_of_squared_nor
 // NaN with fewer than two groups.
 double HalfInterval(absl::Span<const double> without, uint64_t sample, uint64_t population);
 
+// The standard error of the mean of these values.
+double ErrorOfMean(absl::Span<const double> values, double mean);
+
 // t such that |T| <= t with probability 0.95 for Student's T with that many
 // degrees of freedom, at least 1.
 double StudentQuantile(uint64_t degrees);

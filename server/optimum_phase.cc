@@ -4,6 +4,7 @@
 #include "records/search_bounds.h"
 #include "server/lbfgs.h"
 #include "server/phase.h"
+#include "server/scale.h"
 
 namespace leeway {
 namespace {
@@ -18,7 +19,9 @@ class OptimumPhase : public PhaseScript {
   RoundPlan Next(const RunContext& run, uint64_t) const override {
     RoundPlan plan;
     plan.record.set_kind(v1::OPTIMUM_ROUND);
-    Ask(kGradient, plan.task).set_largest(run.config.max_update() / config_.gradient_scale());
+    Ask(kGradient, plan.task)
+        .set_largest(LargestGradient(run, MaxUpdate(run.config) / config_.gradient_scale(),
+                                     kLbfgsFirstStep));
     plan.base = point_;
     return plan;
   }
@@ -30,6 +33,7 @@ class OptimumPhase : public PhaseScript {
     if (search_.best_norm() < before) {
       run.optimum_loss = plan.record.loss();
       run.optimum_loss_standard_error = plan.record.loss_standard_error();
+      run.optimum_resolution = ResolutionOf(plan.task, tally, kGradient);
     }
     const bool over = NearEnough(plan.record, run) || rounds_done >= config_.max_rounds();
     if (over) {
@@ -51,9 +55,10 @@ class OptimumPhase : public PhaseScript {
  private:
   bool NearEnough(const v1::RoundRecord& record, const RunContext& run) const {
     const double norm = search_.best_norm();
+    if (norm <= run.optimum_resolution) return true;  // the sums say no more
     if (config_.tolerance() > 0) return norm <= config_.tolerance();
-    return norm <= kOptimumTolerance || OptimumIsNearEnough(norm, ConvexityAlready(run), run.config,
-                                                            record.loss_standard_error());
+    return norm <= kOptimumTolerance ||
+           OptimumIsNearEnough(norm, ConvexityAlready(run), record.loss_standard_error());
   }
 
   // What is known of the convexity of F before w* is: the Hessian of linear regression is

@@ -24,6 +24,12 @@
 
 namespace leeway {
 
+// Hessians up to this dimension are exchanged whole (the client's curvature.h
+// computes exact spectra up to the same).
+inline constexpr size_t kExactDimension = 256;
+// The largest gradient coordinate that is accepted where nothing else is known, in max_update.
+inline constexpr double kUsualGradient = 64;
+
 // One round that the script wants.
 struct RoundPlan {
   v1::RoundRecord record;        // kind, phase, numbers, rates: what is known beforehand
@@ -68,6 +74,10 @@ struct RunContext {
   // F(w*) and its standard error over clients, once measured.
   std::optional<double> optimum_loss;
   double optimum_loss_standard_error = 0;
+  // What rounding can have changed |grad F(w*)| by.
+  double optimum_resolution = 0;
+  // How large the clients' values are, once measured.
+  std::optional<v1::Scale> scale;
 
   const ModelPtr& At(v1::Probe::Point point) const;
   // The configured step size or, if it is 0 (auto_step_size), min(1/L, 1/(mu H)). H is `steps`, the

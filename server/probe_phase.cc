@@ -6,6 +6,7 @@
 #include "common/sums.h"
 #include "server/measures.h"
 #include "server/phase.h"
+#include "server/scale.h"
 #include "server/threshold_search.h"
 
 namespace leeway {
@@ -190,7 +191,7 @@ RoundPlan PlanProbe(const v1::Probe& probe, const RunContext& run) {
   rule.set_steps(steps);
   rule.set_batch_size(probe.batch_size());
   // Both in units of the gradient: a displacement is step_size times as long.
-  const double largest = run.config.max_update() / rule.step_size();
+  const double largest = LargestGradient(run, MaxUpdate(run.config) / rule.step_size());
   Ask(kGradient, plan.task).set_largest(largest);
   for (const uint32_t h : probe.steps()) Ask(kDrift, plan.task, h).set_largest(largest);
   plan.task.set_groups(Groups(probe, run.clients));

@@ -50,14 +50,6 @@ double Entropy(uint32_t classes, const TaskSums& sums, const Tally& tally) {
   return entropy;
 }
 
-// The error of the mean of these values.
-double ErrorOfMean(const std::vector<double>& values, double mean) {
-  const auto n = static_cast<double>(values.size());
-  double squares = 0;
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  return std::sqrt(squares / (n * (n - 1)));
-}
-
 }  // namespace
 
 void AskForTargets(const v1::Model& model, v1::Task& task) {
@@ -77,6 +69,11 @@ double ConstantLoss(const v1::Model& model, const v1::Task& task, const Tally& t
   if (sums.number(kSquaredTarget) != TaskSums::kNone) return RegressionLoss(sums, tally);
   if (sums.number(kLabelAbove) != TaskSums::kNone) return Entropy(ClassesOf(model), sums, tally);
   return kNaN;
+}
+
+double ConstantOrInitialLoss(const v1::Model& model, const RoundPlan& plan, const Tally& tally) {
+  const double constant = ConstantLoss(model, plan.task, tally);
+  return std::isfinite(constant) ? constant : plan.record.loss();
 }
 
 Comparison ReadComparison(const v1::Task& task, const Tally& tally, const v1::RoundRecord& record) {

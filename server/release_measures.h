@@ -11,6 +11,7 @@
 #include "proto/federation.pb.h"
 #include "proto/record.pb.h"
 #include "proto/run.pb.h"
+#include "server/phase.h"
 
 namespace leeway {
 
@@ -20,6 +21,8 @@ void AskForTargets(const v1::Model& model, v1::Task& task);
 // The loss of the best constant answer, without a penalty: for classes the entropy of their
 // shares, for regression half the variance. NaN if the clients do not say.
 double ConstantLoss(const v1::Model& model, const v1::Task& task, const Tally& tally);
+// The same; where nobody knows it, the loss of the round's model, the initial one.
+double ConstantOrInitialLoss(const v1::Model& model, const RoundPlan& plan, const Tally& tally);
 
 // One comparison of two models: of each client's losses at both.
 struct Comparison {

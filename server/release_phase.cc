@@ -164,8 +164,7 @@ class ReleasePhase : public PhaseScript {
   // initial model.
   double Yardstick(const RoundPlan& plan, const Tally& tally, const RunContext& run) const {
     if (config_.constant_loss() > 0) return config_.constant_loss();
-    const double constant = ConstantLoss(run.config.model(), plan.task, tally);
-    return std::isfinite(constant) ? constant : plan.record.loss();
+    return ConstantOrInitialLoss(run.config.model(), plan, tally);
   }
 
   // True when the test is over.

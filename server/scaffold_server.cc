@@ -2,6 +2,7 @@
 // with every order. c <- c + |S|/N * average change of the control variates of the clients
 // in S, so that c stays the average over all N clients of theirs, by the run's weighting.
 #include "common/sums.h"
+#include "server/scale.h"
 #include "server/server_algorithm.h"
 
 namespace leeway {
@@ -18,7 +19,7 @@ class ScaffoldServer : public ServerAlgorithm {
   void Complete(const RunContext& run, RoundPlan& plan) const override {
     // Two gradients apart at most, as drifts are.
     Ask(kControlChange, plan.task)
-        .set_largest(run.config.max_update() / plan.task.rule().step_size());
+        .set_largest(LargestGradient(run, MaxUpdate(run.config) / plan.task.rule().step_size()));
     plan.others["control"] = sent_;
   }
 

@@ -8,6 +8,7 @@
 #include "common/status.h"
 #include "common/sums.h"
 #include "server/measures.h"
+#include "server/scale.h"
 
 namespace leeway {
 
@@ -38,9 +39,11 @@ absl::StatusOr<Script> Script::Resume(
   LEEWAY_ASSIGN_OR_RETURN(run.optimum, model(state.optimum_sha256()));
   LEEWAY_ASSIGN_OR_RETURN(run.current, model(state.current_sha256()));
   if (state.has_constants()) run.constants = state.constants();
+  if (state.has_scale()) run.scale = state.scale();
   if (state.optimum_loss_known()) {
     run.optimum_loss = state.optimum_loss();
     run.optimum_loss_standard_error = state.optimum_loss_standard_error();
+    run.optimum_resolution = state.optimum_resolution();
   }
   script.index_ = state.phase();
   script.round_ = state.round();
@@ -76,10 +79,12 @@ v1::ScriptState Script::Save() const {
   state.set_current_sha256(run_.current->sha256);
   if (run_.optimum) state.set_optimum_sha256(run_.optimum->sha256);
   if (run_.constants) *state.mutable_constants() = *run_.constants;
+  if (run_.scale) *state.mutable_scale() = *run_.scale;
   if (run_.optimum_loss) {
     state.set_optimum_loss_known(true);
     state.set_optimum_loss(*run_.optimum_loss);
     state.set_optimum_loss_standard_error(run_.optimum_loss_standard_error);
+    state.set_optimum_resolution(run_.optimum_resolution);
   }
   if (phase_ && round_in_phase_ > 0) {
     const std::vector<double> numbers = phase_->Save();
@@ -96,7 +101,7 @@ void Script::EnterPhase() {
 }
 
 RoundPlan Script::Next() const {
-  RoundPlan plan = phase_->Next(run_, round_in_phase_);
+  RoundPlan plan = NeedsScale(run_) ? PlanScale(run_) : phase_->Next(run_, round_in_phase_);
   v1::RoundRecord& record = plan.record;
   record.set_round(round_ + 1);
   if (record.kind() == v1::TRAIN_ROUND) plan.states_since = states_since();
@@ -122,7 +127,9 @@ RoundPlan Script::Next() const {
   }
   AskForMeasures(plan.task, !plan.without_loss);
   for (v1::Sum& sum : *plan.task.mutable_sums()) {
-    if (sum.shape() != v1::NUMBER && sum.largest() == 0) sum.set_largest(run_.config.max_update());
+    if (sum.shape() != v1::NUMBER && sum.largest() == 0) {
+      sum.set_largest(LargestDisplacement(run_, plan.task.rule()));
+    }
   }
   return plan;
 }
@@ -137,6 +144,11 @@ absl::Status Script::Absorb(RoundPlan& plan, const Tally& tally, Workers* worker
         (ValuesOf(run_.layout, *plan.base) - ValuesOf(run_.layout, *run_.optimum)).squaredNorm());
   }
   ++round_;
+  if (plan.record.kind() == v1::SCALE_ROUND) {
+    run_.scale = ReadScale(plan, tally);
+    plan.record.set_model_sha256(plan.base->sha256);
+    return absl::OkStatus();
+  }
   ++round_in_phase_;
   LEEWAY_ASSIGN_OR_RETURN(const bool over, phase_->Absorb(plan, tally, round_in_phase_, run_));
   plan.record.set_model_sha256(plan.record.kind() == v1::TRAIN_ROUND ? run_.current->sha256

@@ -8,6 +8,7 @@
 #include "records/release_config.h"
 #include "server/median_limit.h"
 #include "server/phase.h"
+#include "server/scale.h"
 #include "server/server_algorithm.h"
 #include "server/server_optimizer.h"
 #include "server/step_schedule.h"
@@ -201,10 +202,12 @@ class TrainPhase : public PhaseScript {
     if (schedule_) {
       rule.clear_auto_steps();
       rule.set_steps(schedule_->steps());
-      Ask(kGradient, plan.task).set_largest(run.config.max_update() / rule.step_size());
+      Ask(kGradient, plan.task)
+          .set_largest(LargestGradient(run, MaxUpdate(run.config) / rule.step_size()));
     }
     if (!config_.drift_off() && trained % config_.drift_every() == 0) {
-      Ask(kDrift, plan.task).set_largest(run.config.max_update() / plan.task.rule().step_size());
+      Ask(kDrift, plan.task)
+          .set_largest(LargestGradient(run, MaxUpdate(run.config) / plan.task.rule().step_size()));
     }
     plan.without_loss = config_.loss_off() || trained % config_.loss_every() != 0;
     // Clients with training loops of their own cannot tell drift, but how far they agree.

@@ -18,7 +18,7 @@ import xxhash
 
 MIB = 1 << 20
 # Numbers that follow from another of the report, which leaves them out.
-SOURCES = {name + "_squared": name for name in ("loss", "drift", "gradient", "displacement")}
+SOURCES = {name + "_squared": name for name in ("loss", "drift", "gradient", "displacement", "newton_decrement")}
 SOURCES |= {"weight": "", "weighted_loss": "loss", "weighted_loss_squared": "loss", "weighted_drift_squared": "drift",
             "displacement_above": "displacement"}
 
@@ -73,7 +73,7 @@ class Client:
         tests, test_loss = len(self.test_y), np.sum((self.test_x @ w - self.test_y) ** 2) / 2
         hessian = lambda: self.x.T @ self.x / len(self.y) + l2 * np.eye(len(w))
         steps = lambda s: s.steps or len(moves) - 1
-        reference = lambda: np.frombuffer(task.reference_hessian, "<f8").reshape(len(w), -1).T
+        matrix = lambda field: np.frombuffer(field, "<f8").reshape(len(w), -1).T
 
         def displacement(s):
             moved = moves[steps(s)]
@@ -90,8 +90,12 @@ class Client:
             "test_examples": lambda s: tests, "test_loss": lambda s: test_loss, "test_correct": lambda s: 0,
             "smoothness_above": lambda s: np.linalg.eigvalsh(hessian())[-1] > s.threshold,
             "convexity_above": lambda s: np.linalg.eigvalsh(hessian())[0] > s.threshold,
-            "hessian_distance_above": lambda s: np.linalg.norm(hessian() - reference(), 2) > s.threshold,
+            "hessian_distance_above": lambda s: np.linalg.norm(hessian() - matrix(task.reference_hessian), 2) > s.threshold,
             "accuracy_above": lambda s: tests > 0 and 0 > s.threshold,
+            "newton_decrement": lambda s: v * gradient @ matrix(task.inverse_hessian) @ gradient,
+            "largest_gradient_squared": lambda s: abs(gradient).max(),  # squared below
+            "largest_hessian_squared": lambda s: abs(hessian()).max(),
+            "target": lambda s: self.y.mean(), "squared_target": lambda s: np.mean(self.y ** 2),
             "test_loss_above": lambda s: tests > 0 and test_loss / tests > s.threshold,
         }
         values = []
@@ -101,7 +105,7 @@ class Client:
                 raise ValueError(f"sum '{s.name}' is not one that this client knows; leave it out")
             x = np.ravel(known[source](s), "F").astype(float)  # a matrix by columns
             x = np.array([squared_norm(x)]) if s.name.endswith("_squared") else x
-            x = v * x if s.name.startswith("weight") else x
+            x = v * x if s.name.startswith("weight") or s.name == "newton_decrement_squared" else x
             x = np.array([(squared_norm(x) ** 0.5 > s.threshold) / v]) if s.name == "displacement_above" else x
             low = s.smallest if s.shape == pb.NUMBER else -s.largest
             if not np.all((low <= x) & (x <= s.largest)):  # NaN neither

@@ -123,8 +123,8 @@ function showVerdict() {
   fill('release', [' H', ' difference', ' 95 % from', ' to', ' in standard errors', ' efficiency', ' lost', ' clients that lose', 'verdict:'],
        verdict.releases.map((r) => [r.h, r.difference, r.interval_low, r.interval_high, r.difference_in_standard_errors,
                                     r.efficiency, r.lost, r.losers, r.verdict]));
-  fill('evidence', [' H', ' loss gap', ' in standard errors', ' |w_H − w*|²', ' ρ²', ' bound', 'verdict:'],
-       verdict.evidence.map((e) => [e.h, e.gap, e.gap_in_standard_errors, e.distance_squared,
+  fill('evidence', [' H', ' loss gap', ' share lost', ' in standard errors', ' |w_H − w*|²', ' ρ²', ' bound', 'verdict:'],
+       verdict.evidence.map((e) => [e.h, e.gap, e.lost, e.gap_in_standard_errors, e.distance_squared,
                                     e.unbiased_drift_squared, e.drift_bound, e.verdict]));
 }
 

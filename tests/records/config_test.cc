@@ -17,7 +17,7 @@ const char kGood[] =
 TEST(ConfigTest, FillsInDefaults) {
   const auto config = ParseConfig(kGood, "c");
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->max_update(), 256);
+  EXPECT_EQ(config->max_update(), 0);  // found by itself
   EXPECT_EQ(config->cohort().deadline_seconds(), 600);
   EXPECT_EQ(config->phases(0).train().server().rate(), 1);
   EXPECT_EQ(config->phases(0).train().start(), v1::Probe::INITIAL);
@@ -166,7 +166,9 @@ INSTANTIATE_TEST_SUITE_P(
             "1 "
             "step_size: 0.1 } } }",
             "use CURRENT or INITIAL for phases[0].train.start ("},
-        Bad{"model { linear_regression {} } max_update: -1 phases { optimum {} }", "max_update"}));
+        Bad{"model { linear_regression {} } max_update: -1 phases { optimum {} }", "max_update"},
+        Bad{"model { linear_regression {} } harmless_below: 0.25 phases { optimum {} }",
+            "give harmless_lost and conflict_lost instead"}));
 
 TEST(ConfigTest, MissingFileSaysSo) {
   const auto config = LoadConfig("/nowhere/c.textproto");

@@ -43,6 +43,12 @@ void ScaleLoss(double scale, RunSummary& run) {
       constants.set_largest_client_smoothness(scale * constants.largest_client_smoothness());
       constants.set_smallest_client_convexity(scale * constants.smallest_client_convexity());
     }
+    if (record.has_yardstick()) {
+      v1::Yardstick& yardstick = *record.mutable_yardstick();
+      yardstick.set_constant_loss(scale * yardstick.constant_loss());
+      yardstick.set_sampling_error(scale * yardstick.sampling_error());
+      yardstick.set_sampling_error_high(scale * yardstick.sampling_error_high());
+    }
     if (record.has_fixed_point()) {
       v1::FixedPointResult& point = *record.mutable_fixed_point();
       point.set_step_size(point.step_size() / scale);
@@ -54,7 +60,7 @@ void ScaleLoss(double scale, RunSummary& run) {
 }
 
 // Away from rest by a, the loss may change by L a (|w_H - w*| + a/2); a tenth of the
-// threshold is 0.1 * 0.25 * 0.02, so that a = 0.00614 is the most.
+// threshold is 0.1 * 0.01 * 0.5, so that a = 0.00614 is the most.
 constexpr double kAway = 0.00614;
 
 TEST(SettledTest, GoesByTheWayThatIsLeft) {
@@ -159,7 +165,7 @@ TEST(OptimumTest, WithoutConstantsGoesByItsTolerance) {
 }
 
 TEST(ClientsTest, LossesOfDifferentClientsAreNotCompared) {
-  for (const size_t at : {1, 3}) {  // at w* and at w_H
+  for (const size_t at : {1, 3, 4}) {  // at w*, of the constant answer and at w_H
     RunSummary run = RunWith(10, 1e-11);
     run.records[at].set_reports(99);
     EXPECT_EQ(Only(run).finding, Finding::kUncertain);
@@ -169,6 +175,44 @@ TEST(ClientsTest, LossesOfDifferentClientsAreNotCompared) {
   RunSummary run = RunWith(10, 1e-11);
   run.records[0].set_reports(99);
   EXPECT_EQ(Only(run).finding, Finding::kHarmless);
+}
+
+TEST(ResolutionTest, WhatTheSumsDoNotResolveIsNotHarmless) {
+  RunSummary run = RunWith(100, 0);
+  EXPECT_EQ(Only(run).finding, Finding::kHarmless);
+  run.records.back().mutable_fixed_point()->set_resolution(1.01 * kAway * 0.005);
+  EXPECT_EQ(Only(run).finding, Finding::kUncertain);
+  EXPECT_THAT(Only(run).doubt, AllOf(HasSubstr("|G| = 0 is known to 3.1e-05 only"),
+                                     HasSubstr("leave out max_update")));
+  run = RunWith(100, 0);
+  run.records.back().mutable_fixed_point()->set_optimum_resolution(0.03);
+  EXPECT_EQ(Only(run).finding, Finding::kUncertain);
+  EXPECT_THAT(Only(run).doubt, HasSubstr("|grad F| = 1e-11 is known to 0.03 only"));
+}
+
+TEST(YardstickTest, WithoutOneThereIsNotEnoughEvidence) {
+  RunSummary run = RunWith(10, 1e-11);
+  run.records[3].clear_yardstick();
+  EXPECT_EQ(Only(run).finding, Finding::kUncertain);
+  EXPECT_THAT(Only(run).doubt, HasSubstr("best constant answer"));
+}
+
+TEST(YardstickTest, AModelThatExplainsNothingHasNothingToLose) {
+  RunSummary run = RunWith(10, 1e-11);
+  run.records[3].mutable_yardstick()->set_constant_loss(0.49);
+  EXPECT_EQ(Only(run).finding, Finding::kUncertain);
+  EXPECT_THAT(Only(run).doubt, HasSubstr("explains nothing: its loss 0.5 is not below"));
+}
+
+TEST(YardstickTest, TheLastCompleteOneCounts) {
+  RunSummary run = RunWith(10, 1e-11);
+  run.records.back().mutable_fixed_point()->set_loss_gap(0.1);
+  EXPECT_EQ(Only(run).finding, Finding::kConflict);
+  run.records[3].mutable_yardstick()->set_sampling_error(std::nan(""));
+  run.records[3].mutable_yardstick()->set_sampling_error_high(std::nan(""));
+  EXPECT_EQ(Only(run).finding, Finding::kUncertain);  // nobody knows whether it is more than chance
+  AddYardstick(run);
+  EXPECT_EQ(Only(run).finding, Finding::kConflict);
 }
 
 }  // namespace

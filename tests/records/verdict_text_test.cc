@@ -34,8 +34,9 @@ TEST(VerdictJsonTest, HasTheAgreedKeys) {
   EXPECT_EQ(one["h"], 10);
   EXPECT_EQ(one["verdict"], "conflict");
   EXPECT_EQ(one["gap"].get<double>(), 5 * kStandardError);
-  for (const char* key : {"gap_in_standard_errors", "average_drift_squared", "drift_bound",
-                          "interval_low", "interval_high", "floor", "distance_squared"}) {
+  for (const char* key :
+       {"lost", "explained", "sampling_error", "gap_in_standard_errors", "average_drift_squared",
+        "drift_bound", "interval_low", "interval_high", "floor", "distance_squared"}) {
     EXPECT_TRUE(one[key].is_number()) << key;
   }
   // H = 200 was not probed.
@@ -53,12 +54,14 @@ TEST(VerdictJsonTest, NoHarmlessStepsIsNull) {
 TEST(VerdictTextTest, HasTheSentenceATableAndTheWarnings) {
   const std::string text = VerdictText(ConflictVerdict());
   EXPECT_THAT(text, HasSubstr("with local steps of 0.01 FedAvg settles 0.1 above"));
-  EXPECT_THAT(text,
-              HasSubstr("    10        0.1           5      1e-06     8e-05     1e-06         "
-                        "0.001  conflict\n"));
-  EXPECT_THAT(text,
-              HasSubstr("   200    0.00667       0.333      1e-06         -         -         "
-                        "    -  uncertain\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("    10        0.1  20.00 %           5      1e-06     8e-05     1e-06         "
+                "0.001  conflict\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("   200    0.00667   1.32 %       0.333      1e-06         -         -         "
+                "    -  uncertain\n"));
   EXPECT_THAT(text, HasSubstr("\nNote: ρ² was not measured at H = 200"));
   // All clients were measured: an interval would say nothing.
   EXPECT_THAT(text, Not(HasSubstr("interval")));
@@ -73,7 +76,7 @@ TEST(VerdictTextTest, ShowsIntervalsOfSamples) {
 TEST(EvidenceCsvTest, HasOneRowPerStep) {
   const std::string csv = EvidenceCsv(ConflictVerdict());
   EXPECT_THAT(csv, HasSubstr("h,step_size,gap,"));
-  EXPECT_THAT(csv, HasSubstr("\n10,0.01,0.10000000000000001,5,"));
+  EXPECT_THAT(csv, HasSubstr("\n10,0.01,0.10000000000000001,0.2"));
   EXPECT_THAT(csv, HasSubstr(",,,,,,uncertain\n"));
 }
 
