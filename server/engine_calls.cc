@@ -3,6 +3,7 @@
 #include <google/protobuf/util/message_differencer.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/digest.h"
 #include "common/reason.h"
 #include "common/status.h"
@@ -25,6 +26,16 @@ std::vector<Enrolment> EnrolmentsIn(const v1::JoinRequest& request) {
     clients.push_back({c.id(), c.examples(), c.test_examples()});
   }
   return clients;
+}
+
+// "clinic_03", "a, b, c and 9 more".
+template <typename NameAt>
+std::string ClientNames(size_t count, const NameAt& name_at) {
+  constexpr size_t kMostNames = 3;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < std::min(count, kMostNames); ++i) names.push_back(name_at(i));
+  return absl::StrCat(absl::StrJoin(names, ", "),
+                      count > kMostNames ? absl::StrCat(" and ", count - kMostNames, " more") : "");
 }
 
 ReportKey KeyOf(const v1::ReportHeader& header) {
@@ -71,9 +82,10 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
     welcome.mutable_welcome()->set_seed(options_.config.seed());
     welcome.mutable_welcome()->set_protocol_version(*ChooseProtocol(request));
     sessions_.Add(session, std::move(sink), welcome);
-    journal_->AddPresence(
-        v1::Event::JOINED, request.host(),
-        absl::StrCat(request.clients_size(), " client(s), first '", request.clients(0).id(), "'"));
+    journal_->AddPresence(v1::Event::JOINED, request.host(),
+                          ClientNames(static_cast<size_t>(request.clients_size()), [&](size_t i) {
+                            return request.clients(static_cast<int>(i)).id();
+                          }));
     sessions_.SendOrders({round_->WorkFor(session)});
     progress_.set_joined(roster_.joined());
     changed_.SignalAll();
@@ -87,6 +99,9 @@ void Engine::Leave(SessionId session, const std::string& process) {
   {
     MutexLock lock(&mu_);
     if (!sessions_.Remove(session)) return;
+    const absl::Span<const ClientIndex> hosted = roster_.HostedBy(session);
+    const std::string names =
+        ClientNames(hosted.size(), [&](size_t i) { return roster_.clients()[hosted[i]].id; });
     roster_.Leave(session, SteadyNow());
     progress_.set_joined(roster_.joined());
     // While clients gather, the first says what data look like; it may have been wrong.
@@ -95,7 +110,8 @@ void Engine::Leave(SessionId session, const std::string& process) {
     if (!stopping_ && !over) {
       journal_->AddPresence(v1::Event::LEFT,
                             process.empty() ? absl::StrCat("session ", session) : process,
-                            "its stream ended");
+                            names.empty() ? "its connection ended"
+                                          : absl::StrCat("the connection of ", names, " ended"));
     }
     changed_.SignalAll();
   }
