@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "cli/chart_data.h"
 #include "cli/scale.h"
 #include "common/utf8.h"
 
@@ -20,14 +21,10 @@ constexpr const char* kColors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                    "#e69f00", "#56b4e9", "#000000"};
 constexpr int kColorCount = static_cast<int>(std::size(kColors));
 
-constexpr double kWidth = 720;
-constexpr double kPlotHeight = 300;
-constexpr double kLeft = 74;
 constexpr double kLetter = 6.7;  // about the width of one, at 12 px
 constexpr double kLine = 15;     // height of a line of text
 constexpr size_t kMostMarkers = 40;
-constexpr size_t kMostPoints = 600;  // of a drawn line; more cannot be seen
-constexpr size_t kNoteWidth = 105;   // letters in a line below the chart
+constexpr size_t kNoteWidth = 105;  // letters in a line below the chart
 
 std::string Px(double value) { return absl::StrFormat("%.2f", value); }
 
@@ -74,26 +71,6 @@ Scale MakeScale(const Chart& chart, bool vertical) {
   return Scale(log, range.low, range.high, vertical);
 }
 
-// Few enough points, with the peaks kept: of each run of points its lowest and
-// its highest.
-std::vector<ChartPoint> Thin(const std::vector<ChartPoint>& points) {
-  if (points.size() <= kMostPoints) return points;
-  const size_t bucket = (points.size() + kMostPoints / 2 - 1) / (kMostPoints / 2);
-  const auto lower = [](const ChartPoint& a, const ChartPoint& b) { return a.y < b.y; };
-  std::vector<ChartPoint> thin = {points.front()};
-  for (size_t i = 0; i < points.size(); i += bucket) {
-    const auto begin = points.begin() + static_cast<std::ptrdiff_t>(i);
-    const auto end =
-        points.begin() + static_cast<std::ptrdiff_t>(std::min(i + bucket, points.size()));
-    auto [low, high] = std::minmax_element(begin, end, lower);
-    if (high < low) std::swap(low, high);
-    thin.push_back(*low);
-    if (low != high) thin.push_back(*high);
-  }
-  thin.push_back(points.back());
-  return thin;
-}
-
 std::vector<std::string> Wrap(const std::string& text) {
   std::vector<std::string> lines(1);
   for (const absl::string_view word : absl::StrSplit(text, ' ')) {
@@ -109,15 +86,19 @@ class Drawing {
   Drawing(const Chart& chart, SvgUse use)
       : chart_(chart),
         file_(use == SvgUse::kFile),
+        narrow_(use == SvgUse::kNarrow),
+        width_(narrow_ ? 360 : 720),
+        left_(narrow_ ? 62 : 74),
         x_(MakeScale(chart, false)),
         y_(MakeScale(chart, true)) {
     size_t longest = 0;
     for (const ChartSeries& series : chart.series) {
       longest = std::max(longest, Utf8Length(series.name));
     }
-    right_ = kWidth - std::clamp(16 + kLetter * static_cast<double>(longest), 30.0, 240.0);
+    const double labels = std::clamp(16 + kLetter * static_cast<double>(longest), 30.0, 240.0);
+    right_ = width_ - (narrow_ ? 14 : labels);
     top_ = file_ ? 40 : 12;
-    bottom_ = top_ + kPlotHeight;
+    bottom_ = top_ + (narrow_ ? 220 : 300);
   }
 
   std::string Draw() {
@@ -125,26 +106,27 @@ class Drawing {
     for (const std::string& note : file_ ? ChartNotes(chart_) : std::vector<std::string>()) {
       for (std::string& line : Wrap(note)) notes.push_back(std::move(line));
     }
-    const double height = bottom_ + 46 + kLine * static_cast<double>(notes.size());
+    const size_t below = narrow_ ? chart_.series.size() : notes.size();
+    const double height = bottom_ + 46 + kLine * static_cast<double>(below);
     Open(height);
     Grid();
     Guides();
     Frame();
     for (const ChartSeries& series : chart_.series) Series(series);
     GuideLabels();
-    Labels();
+    narrow_ ? Legend() : Labels();
     for (size_t i = 0; i < notes.size(); ++i) {
-      Text(kLeft, bottom_ + 54 + kLine * static_cast<double>(i), "start", "note", notes[i], 11);
+      Text(left_, bottom_ + 54 + kLine * static_cast<double>(i), "start", "note", notes[i], 11);
     }
     return absl::StrCat(svg_, "</svg>\n");
   }
 
  private:
-  double X(double value) const { return kLeft + x_.At(value) * (right_ - kLeft); }
+  double X(double value) const { return left_ + x_.At(value) * (right_ - left_); }
   double Y(double value) const { return bottom_ - y_.At(value) * (bottom_ - top_); }
 
   void Open(double height) {
-    const std::string id = EscapeXml(chart_.id);
+    const std::string id = EscapeXml(chart_.id) + (narrow_ ? "-narrow" : "");
     if (file_) svg_ = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
     absl::StrAppendFormat(
         &svg_,
@@ -152,12 +134,12 @@ class Drawing {
         "width=\"%g\" height=\"%g\" role=\"img\" aria-labelledby=\"%s-title %s-desc\" "
         "font-family=\"system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif\" "
         "font-size=\"12\">\n<title id=\"%s-title\">%s</title>\n<desc id=\"%s-desc\">%s</desc>\n",
-        kWidth, height, kWidth, height, id, id, id, EscapeXml(chart_.title), id,
+        width_, height, width_, height, id, id, id, EscapeXml(chart_.title), id,
         EscapeXml(chart_.description));
     if (!file_) return;
-    absl::StrAppendFormat(&svg_, "<rect width=\"%g\" height=\"%g\" fill=\"#ffffff\"/>\n", kWidth,
+    absl::StrAppendFormat(&svg_, "<rect width=\"%g\" height=\"%g\" fill=\"#ffffff\"/>\n", width_,
                           height);
-    Text(kLeft, 22, "start", "title", chart_.title, 15);
+    Text(left_, 22, "start", "title", chart_.title, 15);
   }
 
   void Text(double x, double y, const char* anchor, const char* css, const std::string& text,
@@ -178,22 +160,22 @@ class Drawing {
     for (const double value : x_.minor())
       Rule(X(value), top_, X(value), bottom_, "fine", "#f1f1f1");
     for (const double value : y_.minor())
-      Rule(kLeft, Y(value), right_, Y(value), "fine", "#f1f1f1");
+      Rule(left_, Y(value), right_, Y(value), "fine", "#f1f1f1");
     for (const Tick& tick : x_.ticks()) {
       Rule(X(tick.value), top_, X(tick.value), bottom_, "grid", "#dddddd");
       Text(X(tick.value), bottom_ + 17, "middle", "tick", tick.label);
     }
     for (const Tick& tick : y_.ticks()) {
-      Rule(kLeft, Y(tick.value), right_, Y(tick.value), "grid", "#dddddd");
-      Text(kLeft - 8, Y(tick.value) + 4, "end", "tick", tick.label);
+      Rule(left_, Y(tick.value), right_, Y(tick.value), "grid", "#dddddd");
+      Text(left_ - 8, Y(tick.value) + 4, "end", "tick", tick.label);
     }
   }
 
   void Frame() {
     absl::StrAppendFormat(
         &svg_, "<path class=\"axis\" d=\"M%s %sV%sH%s\" stroke=\"#666666\" fill=\"none\"/>\n",
-        Px(kLeft), Px(top_), Px(bottom_), Px(right_));
-    Text((kLeft + right_) / 2, bottom_ + 37, "middle", "axis-title", chart_.x.title, 13);
+        Px(left_), Px(top_), Px(bottom_), Px(right_));
+    Text((left_ + right_) / 2, bottom_ + 37, "middle", "axis-title", chart_.x.title, 13);
     absl::StrAppendFormat(&svg_,
                           "<text class=\"axis-title\" transform=\"translate(15 %s) rotate(-90)\" "
                           "text-anchor=\"middle\" font-size=\"13\" fill=\"#333333\">%s</text>\n",
@@ -206,7 +188,7 @@ class Drawing {
       absl::StrAppendFormat(&svg_,
                             "<path class=\"guide\" d=\"M%s %sH%s\" stroke=\"#777777\" "
                             "stroke-dasharray=\"2 3\" fill=\"none\"/>\n",
-                            Px(kLeft), Px(Y(guide.y)), Px(right_));
+                            Px(left_), Px(Y(guide.y)), Px(right_));
     }
   }
 
@@ -221,7 +203,7 @@ class Drawing {
                             "<text class=\"guide-label\" x=\"%s\" y=\"%s\" font-size=\"11\" "
                             "fill=\"#555555\" stroke=\"#ffffff\" stroke-width=\"3\" "
                             "paint-order=\"stroke\">%s</text>\n",
-                            Px(kLeft + 6), Px(below ? y + 13 : y - 5), EscapeXml(guide.label));
+                            Px(left_ + 6), Px(below ? y + 13 : y - 5), EscapeXml(guide.label));
     }
   }
 
@@ -230,9 +212,13 @@ class Drawing {
   void Band(const std::vector<ChartPoint>& points);
   void Marker(int color, double x, double y);
   void Labels();
+  void Legend();
 
   const Chart& chart_;
   const bool file_;
+  const bool narrow_;
+  const double width_;
+  const double left_;
   const Scale x_;
   const Scale y_;
   double right_ = 0;
@@ -359,6 +345,23 @@ void Drawing::Labels() {
                           "fill=\"currentColor\">%s</text>\n",
                           color, kColors[color], Px(right_ + 10), Px(label.y),
                           EscapeXml(label.series->name));
+  }
+}
+
+// Names below the plot, each beside its marker.
+void Drawing::Legend() {
+  double y = bottom_ + 56;
+  for (const ChartSeries& series : chart_.series) {
+    const int color = ColorOf(series);
+    absl::StrAppendFormat(&svg_, "<g class=\"s%d\" color=\"%s\">\n", color, kColors[color]);
+    absl::StrAppendFormat(
+        &svg_, "<path class=\"key\" d=\"M%s %sh22\" fill=\"none\" stroke=\"currentColor\" %s/>\n",
+        Px(left_), Px(y - 4), StrokeOf(series.line));
+    if (series.markers) Marker(color, left_ + 11, y - 4);
+    absl::StrAppendFormat(
+        &svg_, "<text class=\"label\" x=\"%s\" y=\"%s\" fill=\"currentColor\">%s</text>\n</g>\n",
+        Px(left_ + 30), Px(y), EscapeXml(series.name));
+    y += kLine;
   }
 }
 

@@ -54,8 +54,9 @@ struct Chart {
 };
 
 // kPage leaves out title and notes, which the page shows as text, and lets its style
-// sheet set colours by class; kFile is a complete file.
-enum class SvgUse { kPage, kFile };
+// sheet set colours by class; kNarrow is the same for a phone, with the names of series below;
+// kFile is a complete file.
+enum class SvgUse { kPage, kNarrow, kFile };
 std::string ChartSvg(const Chart& chart, SvgUse use);
 
 // The chart's own notes, and what a log axis cannot show.

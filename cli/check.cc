@@ -103,7 +103,7 @@ absl::Status Check(const std::string& path, const std::string& data) {
     absl::PrintF("%s is in order:\n", path);
     for (int i = 0; i < config.phases_size(); ++i) {
       absl::PrintF("  phase %d: %s (%s)\n", i + 1, PhaseText(config.phases(i)),
-                   RoundsText(RoundsOf(config.phases(i), 0)));
+                   RoundsText(RoundsOf(config, i, 0)));
     }
     absl::PrintF("rounds: %s\nGive --data to check it against the data.\n",
                  RoundsText(RoundsOf(config, 0)));
@@ -121,7 +121,7 @@ absl::Status Check(const std::string& path, const std::string& data) {
   absl::PrintF("%s is in order:\n", path);
   for (int i = 0; i < config.phases_size(); ++i) {
     absl::PrintF("  phase %d: %s (%s)\n", i + 1, PhaseText(config.phases(i)),
-                 RoundsText(RoundsOf(config.phases(i), layout->size())));
+                 RoundsText(RoundsOf(config, i, layout->size())));
   }
   absl::PrintF("%s fits it: %d clients, %d training examples; the model has %d parameters\n", data,
                facts.clients, facts.examples, layout->size());

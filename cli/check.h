@@ -18,7 +18,7 @@ namespace leeway {
 absl::StatusOr<ModelLayout> CheckAgainst(const v1::RunConfig& config, const DataFacts& facts);
 
 // "112 to 1818 rounds, about 12 s of computing on 2 cores", by the time of a gradient of
-// the first client now; the rounds alone if that cannot be told.
+// the first client now; the rounds alone if that is not known.
 std::string CostText(const v1::RunConfig& config, const std::string& data, uint64_t clients);
 
 // The estimate in words: rounds, the bytes of a training round, time.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "records/final_loss.h"
 #include "records/release_config.h"
 
 namespace leeway {
@@ -137,9 +138,15 @@ RoundRange RoundsOf(const v1::Phase& phase, uint64_t parameters) {
   }
 }
 
+RoundRange RoundsOf(const v1::RunConfig& config, int phase, uint64_t parameters) {
+  RoundRange rounds = RoundsOf(config.phases(phase), parameters);
+  if (phase + 1 == config.phases_size() && EndsWithLossRound(config)) rounds += {1, 1};
+  return rounds;
+}
+
 RoundRange RoundsOf(const v1::RunConfig& config, uint64_t parameters) {
   RoundRange all;
-  for (const v1::Phase& phase : config.phases()) all += RoundsOf(phase, parameters);
+  for (int i = 0; i < config.phases_size(); ++i) all += RoundsOf(config, i, parameters);
   return all;
 }
 

@@ -26,6 +26,8 @@ struct RoundRange {
 
 // `parameters` is the model's size; 0 if it is not known yet.
 RoundRange RoundsOf(const v1::Phase& phase, uint64_t parameters);
+// Of a config's phase; the last one's with the round for the loss of the final model.
+RoundRange RoundsOf(const v1::RunConfig& config, int phase, uint64_t parameters);
 RoundRange RoundsOf(const v1::RunConfig& config, uint64_t parameters);
 // "1 round", "100 rounds", "4 to 16 rounds".
 std::string RoundsText(const RoundRange& rounds);

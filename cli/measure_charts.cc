@@ -7,6 +7,7 @@
 #include "absl/strings/str_replace.h"
 #include "cli/chart_data.h"
 #include "cli/report.h"
+#include "records/final_loss.h"
 #include "records/record_fields.h"
 
 namespace leeway {
@@ -45,21 +46,25 @@ Chart TrainingChart(const Report& report, const Measure& measure) {
   Chart chart = EmptyChart(measure, "rounds", "rounds of FedAvg");
   for (const TrainingCurve& curve : report.training) {
     ChartSeries series{.name = curve.name, .color = static_cast<int>(chart.series.size())};
-    for (const v1::RoundRecord& round : curve.rounds) {
-      AddPoint(RoundsDone(round), ValueOf(measure, round), series);
-    }
+    // What the round at the end measures beside the loss may be of other local steps.
+    AddRounds(
+        curve.rounds, std::nullopt,
+        [&](const v1::RoundRecord& round) { return ValueOf(measure, round); }, series);
     Keep(std::move(series), chart);
   }
   return chart;
 }
 
-Chart EvaluationChart(const std::vector<v1::RoundRecord>& evaluations, const Measure& measure) {
-  Chart chart = EmptyChart(measure, "evaluations", "round of the run");
-  ChartSeries series{.name = measure.title};
-  for (const v1::RoundRecord& round : evaluations) {
-    AddPoint(static_cast<double>(round.round()), ValueOf(measure, round), series);
+Chart EvaluationChart(const Report& report, const Measure& measure) {
+  Chart chart = EmptyChart(measure, "evaluations", "rounds of FedAvg");
+  for (const TrainingCurve& curve : report.training) {
+    ChartSeries series{.name = curve.name, .color = static_cast<int>(chart.series.size())};
+    for (const v1::RoundRecord& round : curve.evaluations) {
+      AddPoint(static_cast<double>(TrainingOf(report.run, round)->rounds), ValueOf(measure, round),
+               series);
+    }
+    if (series.points.size() > 1) Keep(std::move(series), chart);
   }
-  if (series.points.size() > 1) Keep(std::move(series), chart);
   return chart;
 }
 
@@ -86,15 +91,12 @@ std::vector<Chart> MeasureCharts(const Report& report) {
   // What report_charts.cc draws; the average drift with all clients is the unbiased one.
   const Names drawn_over_rounds = {"loss", "distance_squared", "unbiased_drift_squared",
                                    "average_drift_squared", "drift_bound"};
-  const Names drawn_over_steps = {"average_drift_squared",
-                                  "unbiased_drift_squared",
-                                  "interval_low",
-                                  "interval_high",
-                                  "drift_bound",
-                                  "classic_bound",
-                                  "pseudo_gradient_variance",
-                                  "iterate_bias_squared"};
-  const std::vector<v1::RoundRecord> evaluations = EvaluationsOf(report.run);
+  const Names drawn_over_steps = {
+      "average_drift_squared", "unbiased_drift_squared",   "drift_bound",
+      "classic_bound",         "pseudo_gradient_variance", "iterate_bias_squared"};
+  // The most frequent class is the same at every model.
+  const Names drawn_over_evaluations = {"accuracy", "central_accuracy", "test_loss",
+                                        "majority_accuracy", "central_majority_accuracy"};
   const std::vector<v1::RoundRecord> probes = RecordsOf(report.run, v1::PROBE_ROUND);
   std::vector<Chart> charts;
   for (const Measure& metric : MetricsOf(report.run.records)) {
@@ -104,9 +106,10 @@ std::vector<Chart> MeasureCharts(const Report& report) {
     if (!IsIn(drawn_over_rounds, measure.name)) {
       KeepChart(TrainingChart(report, measure), charts);
     }
-    if (!measure.OfDrift()) {
-      KeepChart(EvaluationChart(evaluations, measure), charts);
-    } else if (!IsIn(drawn_over_steps, measure.name)) {
+    if (!measure.OfDrift() && !IsIn(drawn_over_evaluations, measure.name)) {
+      KeepChart(EvaluationChart(report, measure), charts);
+    }
+    if (measure.OfDrift() && !IsIn(drawn_over_steps, measure.name)) {
       KeepChart(StepsChart(report.run, probes, measure), charts);
     }
   }

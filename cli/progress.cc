@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/plural.h"
 #include "records/events.h"
 #include "records/search_bounds.h"
 #include "records/show.h"
@@ -57,12 +58,12 @@ std::string OptimumResult(const v1::RoundRecord& record, const v1::Optimum& opti
   const bool near_enough =
       optimum.tolerance() == 0 && record.round_in_phase() < optimum.max_rounds();
   if (record.gradient_norm() <= tolerance || near_enough) {
-    return absl::StrFormat("optimum found in %d rounds, |grad F| = %.2g", record.round_in_phase(),
-                           record.gradient_norm());
+    return absl::StrFormat("optimum found in %s, |grad F| = %.2g",
+                           Counted(record.round_in_phase(), "round"), record.gradient_norm());
   }
   return absl::StrFormat(
-      "optimum only approached in %d rounds: |grad F| = %.2g is above the tolerance %.2g",
-      record.round_in_phase(), record.gradient_norm(), tolerance);
+      "optimum only approached in %s: |grad F| = %.2g is above the tolerance %.2g",
+      Counted(record.round_in_phase(), "round"), record.gradient_norm(), tolerance);
 }
 
 std::string EvaluationResult(const v1::RoundRecord& record) {
@@ -141,6 +142,10 @@ void ProgressView::AddRecord(const v1::RoundRecord& record, absl::Time now) {
   phase_seconds_ += record.seconds();
   if (record.has_fixed_point()) settled_.push_back(record.fixed_point().rounds());
   last_round_ = record.round();
+  if (record.kind() == v1::FINAL_LOSS_ROUND) {
+    final_loss_ = record.loss();
+    return;
+  }
   // Measures while training do not stand for the training.
   if (record_.has_value() && record_->kind() == v1::TRAIN_ROUND &&
       record.kind() != v1::TRAIN_ROUND) {
@@ -164,24 +169,25 @@ std::string ProgressView::PhaseResult() const {
     case v1::OPTIMUM_ROUND:
       return OptimumResult(record, config_.phases(static_cast<int>(record.phase())).optimum());
     case v1::PROBE_ROUND:
-      return absl::StrFormat("drift at %s measured with %d clients in %.2g s",
-                             PointName(record.point()), record.reports(), phase_seconds_);
+      return absl::StrFormat("drift at %s measured with %s in %s", PointName(record.point()),
+                             Counted(record.reports(), "client"), ShortTime(phase_seconds_));
     case v1::TRAIN_ROUND:
       return absl::StrCat(
-          "trained ", record.round_in_phase(), " rounds in ", ShortTime(phase_seconds_),
-          std::isnan(record.loss())  // not measured in this round
+          "trained ", Counted(record.round_in_phase(), "round"), " in ", ShortTime(phase_seconds_),
+          std::isnan(record.loss()) && !final_loss_  // not measured in this round
               ? ""
-              : absl::StrFormat(": loss %.6g at the start, %.6g before the last round", first_loss_,
-                                record.loss()));
+              : absl::StrFormat(": loss %.6g at the start, %.6g %s", first_loss_,
+                                final_loss_.value_or(record.loss()),
+                                final_loss_ ? "at the end" : "before the last round"));
     case v1::EVALUATE_ROUND:
       return EvaluationResult(record);
     case v1::CONSTANTS_ROUND:
       return ConstantsText(record.constants());
     case v1::FIXED_POINT_ROUND:
-      return absl::StrFormat("FedAvg's resting points found in %d rounds, %s",
-                             record.round_in_phase(), ShortTime(phase_seconds_));
+      return absl::StrFormat("FedAvg's fixed points found in %s, %s",
+                             Counted(record.round_in_phase(), "round"), ShortTime(phase_seconds_));
     case v1::RELEASE_ROUND:
-      return absl::StrFormat("release tested in %d rounds, %s", record.round_in_phase(),
+      return absl::StrFormat("release tested in %s, %s", Counted(record.round_in_phase(), "round"),
                              ShortTime(phase_seconds_));
     default:
       return absl::StrCat(PhaseName(record.phase()), " done");

@@ -72,6 +72,7 @@ class ProgressView {
   // The phase of the last record.
   std::optional<v1::RoundRecord> record_;
   double first_loss_ = 0;
+  std::optional<double> final_loss_;  // of the final model, once it is measured
   double phase_seconds_ = 0;
   std::vector<uint32_t> settled_;  // rounds of each fixed point found in this phase
   absl::Time rate_since_;          // for the rate of rounds: from when,

@@ -71,7 +71,7 @@ Report MakeReport(RunSummary run) {
   Report report;
   report.run = std::move(run);
   report.verdict = Judge(report.run);
-  report.training = TrainingOf(report.run);
+  report.training = TrainingCurves(report.run);
   report.charts = ReportCharts(report);
   report.measures = MeasureCharts(report);
   return report;

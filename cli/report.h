@@ -4,6 +4,7 @@
 #ifndef LEEWAY_CLI_REPORT_H_
 #define LEEWAY_CLI_REPORT_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ namespace leeway {
 struct TrainingCurve {
   std::string name;  // "H = 10", with what tells it from the run's other phases
   std::vector<v1::RoundRecord> rounds;
+  std::optional<v1::RoundRecord> end;        // measured the loss of the model at its end
+  std::vector<v1::RoundRecord> evaluations;  // of its models, by rounds done before
   absl::StatusOr<Theorem2> theory = absl::UnknownError("");
 };
 
@@ -34,7 +37,7 @@ struct Report {
 Report MakeReport(RunSummary run);
 
 // The training phases of a run that have begun.
-std::vector<TrainingCurve> TrainingOf(const RunSummary& run);
+std::vector<TrainingCurve> TrainingCurves(const RunSummary& run);
 // The charts that the run has data for. Needs run, verdict and training.
 std::vector<Chart> ReportCharts(const Report& report);
 // A chart for each measure of the records that those leave out. Needs run and training.

@@ -8,6 +8,9 @@
 #include "cli/chart_data.h"
 #include "cli/report.h"
 #include "cli/scale.h"
+#include "common/plural.h"
+#include "records/final_loss.h"
+#include "records/record_fields.h"
 
 namespace leeway {
 namespace {
@@ -21,6 +24,11 @@ constexpr int kVariance = 3;
 constexpr int kIterateBias = 4;
 
 std::string StepsText(uint32_t steps) { return absl::StrCat("H = ", steps); }
+
+// Rounds of training behind an evaluated model; the axis of training rounds.
+double RoundsBehind(const RunSummary& run, const v1::RoundRecord& evaluation) {
+  return static_cast<double>(TrainingOf(run, evaluation)->rounds);
+}
 
 void AddDrift(const v1::RoundRecord& probe, const v1::DriftAtSteps& drift, ChartSeries& rho,
               ChartSeries& bound) {
@@ -48,16 +56,19 @@ Chart ProbeChart(const RunSummary& run, const v1::RoundRecord& probe, size_t num
     absl::StrAppend(&chart.title, ", from ", probe.reports(), " of ", PopulationOf(run, probe),
                     " clients");
   }
+  if (probe.point() == v1::Probe::CURRENT)
+    absl::StrAppend(&chart.title, ", ", WhenText(run, probe));
   chart.description = absl::StrFormat(
       "What the clients' disagreement adds up to (ρ², the squared norm of the average gradient "
-      "bias) beside its Jensen bound (the average of squared norms). %d clients, step size %s%s. "
+      "bias) beside its Jensen bound (the average of squared norms). %s, step size %s%s. "
       "The further ρ² lies below the bound, the more the clients' drifts cancel; whether that is "
       "enough, the loss gap tells.",
-      probe.reports(), ShortNumber(probe.step_size()),
+      Counted(probe.reports(), "client"), ShortNumber(probe.step_size()),
       probe.batch_size() > 0 ? absl::StrCat(", batches of ", probe.batch_size()) : "");
-  ChartSeries rho{.name = "ρ²", .color = kMeasured};
-  ChartSeries bound{.name = "Jensen bound", .color = kJensen};
-  ChartSeries classic{.name = "classic η²L²H²ζ²", .color = kClassic, .line = ChartLine::kDashed};
+  ChartSeries rho{.name = TitleOf("unbiased_drift_squared"), .color = kMeasured};
+  ChartSeries bound{.name = TitleOf("drift_bound"), .color = kJensen};
+  ChartSeries classic{
+      .name = TitleOf("classic_bound"), .color = kClassic, .line = ChartLine::kDashed};
   ChartSeries variance{.name = "variance", .color = kVariance};
   ChartSeries bias{.name = "iterate bias", .color = kIterateBias};
   bool rounding = false;
@@ -129,18 +140,89 @@ Chart FloorChart(const Report& report) {
   return chart;
 }
 
-Chart LossChart(const Report& report) {
-  Chart chart{.id = "loss_over_rounds",
-              .title = "Loss over rounds",
-              .description = "The global loss at the model that each training round starts from.",
+bool HasAny(const std::vector<v1::RoundRecord>& rounds, double (v1::RoundRecord::*value)() const) {
+  return std::any_of(rounds.begin(), rounds.end(), [&](const v1::RoundRecord& round) {
+    return std::isfinite((round.*value)()) && round.test_examples() > 0;
+  });
+}
+
+// Where percentiles over clients were found: from the first to the last of them.
+void AddSpread(const v1::RoundRecord& evaluation, ChartPoint& point) {
+  if (evaluation.percentiles_size() < 2) return;
+  point.low = 100 * evaluation.percentiles().begin()->accuracy();
+  point.high = 100 * evaluation.percentiles().rbegin()->accuracy();
+}
+
+Chart AccuracyChart(const Report& report) {
+  Chart chart{.id = "accuracy_over_rounds",
+              .title = "Accuracy over training rounds",
+              .description = "Test examples that are answered correctly.",
               .x = {.title = "rounds of FedAvg", .log = false},
-              .y = {.title = "loss F", .log = false}};
+              .y = {.title = "accuracy, %", .log = false}};
+  const bool alone = report.training.size() == 1;
+  const v1::RoundRecord* last = nullptr;
   for (const TrainingCurve& curve : report.training) {
-    ChartSeries series{.name = curve.name, .color = static_cast<int>(chart.series.size())};
-    for (const v1::RoundRecord& round : curve.rounds) {
-      AddPoint(RoundsDone(round), round.loss(), series);
+    ChartSeries clients{.name = alone ? "clients' test data" : curve.name,
+                        .color = static_cast<int>(chart.series.size())};
+    ChartSeries central{.name = alone ? "central test set" : curve.name + ", central",
+                        .color = static_cast<int>(chart.series.size()) + 1,
+                        .line = ChartLine::kDashed};
+    for (const v1::RoundRecord& round : curve.evaluations) {
+      const double x = RoundsBehind(report.run, round);
+      if (round.test_examples() > 0 && std::isfinite(round.accuracy())) {
+        clients.points.push_back({.x = x, .y = 100 * round.accuracy()});
+        AddSpread(round, clients.points.back());
+        last = &round;
+      }
+      if (round.central_examples() > 0) AddPoint(x, 100 * round.central_accuracy(), central);
     }
+    Keep(std::move(clients), chart);
+    Keep(std::move(central), chart);
+  }
+  if (last == nullptr) return chart;
+  if (last->majority_accuracy() > 0) {
+    const double majority = 100 * last->majority_accuracy();
+    chart.guides = {{majority, absl::StrCat("most frequent class: ", ShortNumber(majority), " %")}};
+  }
+  if (last->percentiles_size() > 1) {
+    absl::StrAppendFormat(&chart.description,
+                          " The bar reaches from the accuracy of the %g %% of clients with the "
+                          "lowest one to that of %g %%.",
+                          last->percentiles().begin()->percent(),
+                          last->percentiles().rbegin()->percent());
+  }
+  return chart;
+}
+
+Chart LossChart(const Report& report) {
+  Chart chart{
+      .id = "loss_over_rounds",
+      .title = "Loss over training rounds",
+      .description =
+          "The loss F on the clients' training data, and on test data where there are some, "
+          "at the model after so many rounds.",
+      .x = {.title = "rounds of FedAvg", .log = false},
+      .y = {.title = "loss", .log = false}};
+  const bool alone = report.training.size() == 1;
+  int color = 0;
+  for (const TrainingCurve& curve : report.training) {
+    const bool tested = HasAny(curve.evaluations, &v1::RoundRecord::test_loss);
+    ChartSeries series{.name = alone    ? "training loss"
+                               : tested ? curve.name + ", training"
+                                        : curve.name,
+                       .color = color};
+    AddRounds(
+        curve.rounds, curve.end, [](const v1::RoundRecord& round) { return round.loss(); }, series);
     Keep(std::move(series), chart);
+    ChartSeries test{.name = alone ? "test loss" : curve.name + ", test",
+                     .color = alone ? color + 1 : color,
+                     .line = ChartLine::kDashed};
+    for (const v1::RoundRecord& round : curve.evaluations) {
+      if (round.test_examples() == 0) continue;
+      AddPoint(RoundsBehind(report.run, round), round.test_loss(), test);
+    }
+    Keep(std::move(test), chart);
+    ++color;
   }
   chart.y.log = SpansDecades(chart);
   const v1::RoundRecord* optimum = FindOptimum(report.run);
@@ -174,7 +256,7 @@ void AddTheory(const TrainingCurve& curve, const ChartSeries& measured, bool alo
 
 Chart DistanceChart(const Report& report) {
   Chart chart{.id = "distance_over_rounds",
-              .title = "Distance from the optimum over rounds, and Theorem 2",
+              .title = "Distance from the optimum over training rounds, and Theorem 2",
               .description =
                   "The measured squared distance of the model from the optimum beside the bound of "
                   "Theorem 2, (1 − αηHμ/2)ᵗ‖w₀ − w*‖² + 20ρ²/μ² (plus the terms of stochastic "
@@ -185,9 +267,9 @@ Chart DistanceChart(const Report& report) {
   int color = 0;
   for (const TrainingCurve& curve : report.training) {
     ChartSeries measured{.name = alone ? "measured" : curve.name, .color = color};
-    for (const v1::RoundRecord& round : curve.rounds) {
-      AddPoint(RoundsDone(round), round.distance_squared(), measured);
-    }
+    AddRounds(
+        curve.rounds, curve.end,
+        [](const v1::RoundRecord& round) { return round.distance_squared(); }, measured);
     if (measured.points.empty()) continue;
     ++color;
     chart.series.push_back(measured);
@@ -197,18 +279,20 @@ Chart DistanceChart(const Report& report) {
 }
 
 Chart TrainingDriftChart(const Report& report) {
-  Chart chart{.id = "drift_over_rounds",
-              .title = "Drift over rounds",
-              .description =
-                  "The training rounds' own average drift squared, and its Jensen bound, at the "
-                  "model that each round starts from.",
-              .x = {.title = "rounds of FedAvg", .log = false},
-              .y = {.title = "squared norm", .log = true}};
+  Chart chart{
+      .id = "drift_over_rounds",
+      .title = "Drift over training rounds",
+      .description =
+          "The training rounds' own average drift squared, ρ², and its Jensen bound, at the "
+          "model after so many rounds.",
+      .x = {.title = "rounds of FedAvg", .log = false},
+      .y = {.title = "squared norm", .log = true}};
   const bool alone = report.training.size() == 1;
   int color = 0;
   for (const TrainingCurve& curve : report.training) {
-    ChartSeries drift{.name = alone ? "drift²" : curve.name, .color = color};
-    ChartSeries bound{.name = alone ? "Jensen bound" : absl::StrCat(curve.name, ", bound"),
+    ChartSeries drift{.name = alone ? TitleOf("unbiased_drift_squared") : curve.name,
+                      .color = color};
+    ChartSeries bound{.name = alone ? TitleOf("drift_bound") : absl::StrCat(curve.name, ", bound"),
                       .color = alone ? kJensen : color,
                       .line = alone ? ChartLine::kSolid : ChartLine::kDotted,
                       .markers = alone};
@@ -244,9 +328,19 @@ void TellApart(std::vector<TrainingCurve>& curves, const Suffix& suffix) {
   }
 }
 
+// No two charts share a title: those of the same kind are numbered.
+void TellTitlesApart(std::vector<Chart>& charts) {
+  std::map<std::string, int> count, seen;
+  for (const Chart& chart : charts) ++count[chart.title];
+  for (Chart& chart : charts) {
+    const std::string title = chart.title;
+    if (count[title] > 1) absl::StrAppend(&chart.title, " (", ++seen[title], ")");
+  }
+}
+
 }  // namespace
 
-std::vector<TrainingCurve> TrainingOf(const RunSummary& run) {
+std::vector<TrainingCurve> TrainingCurves(const RunSummary& run) {
   std::map<uint32_t, std::vector<v1::RoundRecord>> phases;
   for (const v1::RoundRecord& record : RecordsOf(run, v1::TRAIN_ROUND)) {
     phases[record.phase()].push_back(record);
@@ -257,6 +351,11 @@ std::vector<TrainingCurve> TrainingOf(const RunSummary& run) {
     curve.name = CurveName(run, rounds.front());
     curve.theory = TheoryOf(run, rounds);
     curve.rounds = std::move(rounds);
+    if (const v1::RoundRecord* end = LossAfterTraining(run, phase)) curve.end = *end;
+    for (const v1::RoundRecord& round : EvaluationsOf(run)) {
+      const std::optional<Training> training = TrainingOf(run, round);
+      if (training && training->phase == phase) curve.evaluations.push_back(round);
+    }
     curves.push_back(std::move(curve));
   }
   TellApart(curves, [](const v1::RoundRecord& round) {
@@ -276,11 +375,13 @@ std::vector<Chart> ReportCharts(const Report& report) {
   const std::vector<v1::RoundRecord> probes = RecordsOf(report.run, v1::PROBE_ROUND);
   for (size_t i = 0; i < probes.size(); ++i) all.push_back(ProbeChart(report.run, probes[i], i));
   all.push_back(LossChart(report));
+  all.push_back(AccuracyChart(report));
   all.push_back(DistanceChart(report));
   all.push_back(TrainingDriftChart(report));
   all.erase(
       std::remove_if(all.begin(), all.end(), [](const Chart& chart) { return !chart.HasData(); }),
       all.end());
+  TellTitlesApart(all);
   return all;
 }
 

@@ -9,6 +9,7 @@
 #include "cli/report.h"
 #include "cli/report_style.h"
 #include "cli/scale.h"
+#include "common/plural.h"
 #include "common/utf8.h"
 #include "common/version.h"
 #include "records/epochs.h"
@@ -33,13 +34,13 @@ std::string Section(absl::string_view title, absl::string_view html) {
 }
 
 std::string Table(const std::vector<std::string>& heads, absl::string_view rows,
-                  size_t first_number) {
+                  size_t first_number, absl::string_view css = "") {
   std::string head;
   for (size_t i = 0; i < heads.size(); ++i) {
     absl::StrAppend(&head, "<th scope=\"col\"", i >= first_number ? " class=\"number\"" : "", ">",
                     Text(heads[i]), "</th>");
   }
-  return absl::StrCat("<div class=\"card scroll\"><table>\n<thead><tr>", head,
+  return absl::StrCat("<div class=\"card scroll\"><table class=\"", css, "\">\n<thead><tr>", head,
                       "</tr></thead>\n<tbody>\n", rows, "</tbody>\n</table></div>\n");
 }
 
@@ -55,8 +56,9 @@ std::string StateBox(const RunSummary& run) {
   } else if (run.state == v1::FAILED) {
     text = absl::StrCat("This run failed: ", run.message, ". What it measured before is below.");
   } else {
-    text = absl::StrCat("This run is not finished (", StateName(run.state), ", ",
-                        run.records.size(), " rounds so far). What it has measured is below.");
+    text = absl::StrCat("This run is not finished (", StateName(run), ", ",
+                        Counted(run.records.size(), "round"),
+                        " so far). What it has measured is below.");
   }
   return absl::StrCat("<div class=\"card state\" role=\"alert\"><p>", Text(text), "</p></div>\n");
 }
@@ -92,8 +94,8 @@ std::string OptimumRow(const RunSummary& run) {
   const v1::RoundRecord* optimum = FindOptimum(run);
   if (optimum == nullptr) return "";
   return Row("optimum w*", absl::StrCat("‖∇F‖ = ", ShortNumber(optimum->gradient_norm()), " after ",
-                                        RoundsOfPhase(run, optimum->phase()), " rounds, loss ",
-                                        ShortNumber(optimum->loss()), " ± ",
+                                        Counted(RoundsOfPhase(run, optimum->phase()), "round"),
+                                        ", loss ", LossText(optimum->loss()), " ± ",
                                         ShortNumber(optimum->loss_standard_error()),
                                         " (standard error over clients)"));
 }
@@ -121,9 +123,9 @@ std::string EvaluationRows(const RunSummary& run) {
     std::string text = Text(EvaluationText(round));
     for (const v1::ClientPercentile& one : round.percentiles()) {
       absl::StrAppend(&text, "<br>",
-                      absl::StrFormat("%.4g %% of clients: accuracy at most %.2f %%, ",
+                      absl::StrFormat("%.4g %% of the clients: accuracy at most %.4g %%, ",
                                       one.percent(), 100 * one.accuracy()),
-                      "test loss at most ", ShortNumber(one.loss()));
+                      "test loss at most ", LossText(one.loss()));
     }
     rows += Row(absl::StrCat("evaluation, ", WhenText(run, round)), text);
   }
@@ -147,7 +149,7 @@ std::string Summary(const RunSummary& run) {
   double seconds = 0;
   for (const v1::RoundRecord& record : run.records) seconds += record.seconds();
   std::string rows = absl::StrCat(
-      Row("status", StateName(run.state)), Row("run", Element("span", "hash", run.run_id)),
+      Row("status", StateName(run)), Row("run", Element("span", "hash", run.run_id)),
       Row("directory", Text(run.directory)), Row("model", Text(ModelKind(config.model()))));
   absl::StrAppend(
       &rows,
@@ -161,7 +163,11 @@ std::string Summary(const RunSummary& run) {
       EpochsRow(run), Row("seed", absl::StrCat(config.seed())),
       Row("phases", absl::StrJoin(phases, "<br>")),
       Row("rounds", absl::StrFormat("%d in %.3g s", run.records.size(), seconds)));
-  absl::StrAppend(&rows, OptimumRow(run), ConstantsRow(run), EvaluationRows(run));
+  absl::StrAppend(&rows, OptimumRow(run), ConstantsRow(run));
+  if (const std::string loss = FinalLossText(run); !loss.empty()) {
+    rows += Row("training loss", absl::StrCat(loss, " (final model)"));
+  }
+  rows += EvaluationRows(run);
   for (const NamedModel& model : run.names) {
     rows += Row(absl::StrCat(model.name, " model"),
                 absl::StrCat(Text(Store::NamedModelPath(model.name)), "<br>",
@@ -179,7 +185,8 @@ std::string Figure(const Chart& chart, const std::string& files) {
   const std::string path = Text(absl::StrCat(files, chart.id));
   return absl::StrCat(
       "<figure class=\"card\" id=\"", Text(chart.id), "\">\n<h3>", Text(chart.title),
-      "</h3>\n<div class=\"scroll\">\n", ChartSvg(chart, SvgUse::kPage), "</div>\n<figcaption>",
+      "</h3>\n<div class=\"wide\">\n", ChartSvg(chart, SvgUse::kPage),
+      "</div>\n<div class=\"narrow\">\n", ChartSvg(chart, SvgUse::kNarrow), "</div>\n<figcaption>",
       Text(chart.description), "</figcaption>\n", notes, "<p class=\"files\"><a href=\"", path,
       ".svg\">SVG</a> · <a href=\"", path, ".csv\">CSV</a></p>\n</figure>\n");
 }
@@ -338,7 +345,7 @@ std::string EventTable(const std::vector<const v1::Event*>& events) {
     absl::StrAppend(&rows, "<tr><td colspan=\"5\">", events.size() - kMostEvents,
                     " more are in run.db, table events</td></tr>\n");
   }
-  return Table({"number", "time (UTC)", "what", "who", "details"}, rows, 5);
+  return Table({"number", "time (UTC)", "what", "who", "details"}, rows, 5, "events");
 }
 
 std::string Events(const RunSummary& run) {
@@ -353,9 +360,8 @@ std::string Events(const RunSummary& run) {
     html = EventTable(trouble);
   }
   if (other.empty()) return html;
-  return absl::StrCat(html, "<details><summary>", other.size(),
-                      " other events: processes that joined</summary>\n", EventTable(other),
-                      "</details>\n");
+  return absl::StrCat(html, "<details><summary>", Counted(other.size(), "other event"),
+                      ": processes that joined</summary>\n", EventTable(other), "</details>\n");
 }
 
 }  // namespace

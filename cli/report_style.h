@@ -47,7 +47,8 @@ ul.warnings { margin: 8px 0 0; padding-left: 1.1em; font-size: .9rem; color: var
 figure { margin: 0 0 18px; }
 figcaption { font-size: .9rem; }
 .scroll { overflow-x: auto; }
-svg.chart { display: block; width: 100%; min-width: 560px; height: auto; }
+svg.chart { display: block; width: 100%; height: auto; }
+.narrow { display: none; }
 svg .tick, svg .note, svg .guide-label { fill: var(--soft); }
 svg .axis-title, svg .title { fill: var(--ink); }
 svg .grid { stroke: var(--grid); } svg .fine { stroke: var(--fine); }
@@ -66,6 +67,12 @@ summary { cursor: pointer; color: var(--soft); margin: 8px 0; }
 @media (max-width: 560px) {
   main { padding: 18px 12px 32px; } h1 { font-size: 1.4rem; } .card { padding: 12px; }
   tbody th { width: auto; }
+  .wide { display: none; } .narrow { display: block; }
+  /* One cell below the other: nothing is to the right of the screen. */
+  table.events thead { display: none; }
+  table.events tr, table.events td { display: block; border: 0; white-space: normal; text-align: left; padding: 0; }
+  table.events tr { border-bottom: 1px solid var(--rule); padding: 6px 0; }
+  table.events td:first-child, table.events td:empty { display: none; }
 }
 @media print {
   :root {
@@ -77,7 +84,7 @@ summary { cursor: pointer; color: var(--soft); margin: 8px 0; }
   body { font-size: 11pt; } main { max-width: none; padding: 0; }
   .card { border: 0; border-radius: 0; padding: 0; } .verdict, .state { border-left: 4px solid; padding-left: 10px; }
   figure, tr { break-inside: avoid; } h2 { break-after: avoid; } .files { display: none; }
-  svg.chart { min-width: 0; } .scroll { overflow: visible; }
+  .wide { display: block; } .narrow { display: none; } .scroll { overflow: visible; }
 }
 )css";
 

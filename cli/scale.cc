@@ -51,11 +51,11 @@ std::string ShortNumber(double value) {
   if (size >= 1e-3 && size < 1e5) return absl::StrFormat("%.4g", value);
   int exponent = static_cast<int>(std::floor(std::log10(size)));
   double mantissa = value / std::pow(10, exponent);
-  if (std::abs(mantissa) >= 9.995) {
+  if (std::abs(mantissa) >= 9.9995) {
     mantissa /= 10;
     ++exponent;
   }
-  const std::string digits = absl::StrFormat("%.3g", mantissa);
+  const std::string digits = absl::StrFormat("%.4g", mantissa);
   if (digits == "1") return PowerOfTen(exponent);
   return absl::StrCat(digits, "×", PowerOfTen(exponent));
 }

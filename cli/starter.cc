@@ -7,10 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "cli/check.h"
 #include "cli/run.h"
 #include "client/dataset.h"
 #include "client/import/federation.h"
+#include "common/plural.h"
 #include "common/status.h"
 #include "common/synthetic.h"
 #include "common/utf8.h"
@@ -31,25 +33,26 @@ phases { constants { point: OPTIMUM } }
 # The average drift at w*, for these numbers of local steps.
 phases { probe { point: OPTIMUM auto_step_size: true steps: [1, 2, 5, 10, 20, 50] } }
 
-# Where FedAvg comes to rest for each of them, and what that costs: the verdict of
+# Where FedAvg settles for each of them, and what that costs: the verdict of
 # `leeway drift` rests on this.
 phases { fixed_point { auto_step_size: true steps: [1, 2, 5, 10, 20, 50] } }
 
 # FedAvg itself: every client takes 10 local steps in each of 100 rounds.
-phases { train { rounds: 100 local { auto_step_size: true steps: 10 } } }
+phases { train { rounds: 100 local { auto_step_size: true steps: 10 }@EVALUATE } }
 )";
 
 constexpr char kNetworkPhases[] = R"(
 # FedAvg: in each of 100 rounds the sampled clients pass once over their data in
 # batches of 20. The drift of every round is recorded beside its bound.
-phases { train { rounds: 100 local { step_size: 0.1 epochs: 1 batch_size: 20 } } }
+phases { train { rounds: 100 local { step_size: 0.1 epochs: 1 batch_size: 20 }@EVALUATE } }
 
 # Does heterogeneity hold training back at 10 local steps? From the trained model, one branch
 # takes them between averagings, the other averages after every step.
 phases { release { step_size: 0.1 steps: [10] batch_size: 20 } }
 
 # The drift at the end, for several numbers of full-batch local steps.
-phases { probe { point: CURRENT step_size: 0.1 steps: [1, 2, 5, 10])";
+phases { probe { point: CURRENT step_size: 0.1 steps: [1, 2, 5, 10]@CLIENTS } }
+)";
 
 // The model for these data when the user names none.
 std::string DefaultModel(const DataFacts& facts) {
@@ -115,6 +118,28 @@ std::string ModelText(const DataFacts& facts, const std::string& model) {
       facts.shape.size() >= 2 ? " (or cnn, for images)" : "", "\n",
       "model { softmax_regression { classes: ", std::max<uint64_t>(facts.classes, 2),
       " l2: 1e-3 } }\n");
+}
+
+std::string PhasesText(const DataFacts& facts, const std::string& model) {
+  const bool tests = facts.evaluator || facts.clients_with_test > 0;
+  std::string text =
+      absl::StrReplaceAll(IsNetwork(model) ? kNetworkPhases : kConvexPhases,
+                          {{"@EVALUATE", tests && facts.labels ? " evaluate_every: 10" : ""},
+                           {"@CLIENTS", facts.clients > 100 ? " clients: 50" : ""}});
+  if (facts.evaluator) {
+    absl::StrAppend(&text, "\n# Loss and accuracy on the central test set.\n",
+                    "phases { evaluate {} }\n");
+  } else if (tests && facts.labels) {
+    absl::StrAppend(&text, "\n# Loss and accuracy on the test parts of the ",
+                    Counted(facts.clients_with_test, "client"),
+                    " with one, and how\n# they spread over clients.\n",
+                    "phases { evaluate { percentiles: [10, 50, 90] } }\n");
+  } else if (tests) {
+    absl::StrAppend(&text, "\n# Loss on the test parts of the ",
+                    Counted(facts.clients_with_test, "client"), " with one.\n",
+                    "phases { evaluate {} }\n");
+  }
+  return text;
 }
 
 int Fail(int code, absl::string_view text) {
@@ -233,17 +258,7 @@ absl::StatusOr<std::string> StarterConfig(const DataFacts& facts, const std::str
                     "started again. With minimum_reports it goes on without the rest.\n"
                     "cohort { deadline_seconds: 600 }\n");
   }
-  absl::StrAppend(&text, IsNetwork(model) ? kNetworkPhases : kConvexPhases,
-                  IsNetwork(model) && facts.clients > 100 ? " clients: 50" : "",
-                  IsNetwork(model) ? " } }\n" : "");
-  if (facts.evaluator) {
-    absl::StrAppend(&text, "\n# Loss and accuracy on the central test set.\n",
-                    "phases { evaluate {} }\n");
-  } else if (facts.clients_with_test > 0) {
-    absl::StrAppend(&text, "\n# Loss and accuracy on the test parts of the ",
-                    facts.clients_with_test, " clients that have one.\n",
-                    "phases { evaluate {} }\n");
-  }
+  text += PhasesText(facts, model);
   // What is written must pass its own check.
   LEEWAY_ASSIGN_OR_RETURN(const v1::RunConfig config, ParseConfig(text, "the config"));
   LEEWAY_RETURN_IF_ERROR(CheckAgainst(config, facts).status());

@@ -338,6 +338,7 @@ class SoftmaxRegression final : public Objective<double> {
   TestResult Test(ConstVectorRef<double> w) override {
     TestResult result;
     result.examples = static_cast<uint64_t>(test_x_.rows());
+    result.labels.resize(static_cast<size_t>(classes_));
     for (Index first = 0; first < test_x_.rows(); first += BlockRows()) {
       const Index size = std::min(BlockRows(), test_x_.rows() - first);
       Eigen::Map<Matrix<double>> logits = Logits(test_x_.Some({}, first, size, batch_), w);
@@ -345,7 +346,10 @@ class SoftmaxRegression final : public Objective<double> {
       for (Index i = 0; i < size; ++i) {
         Index answer;
         logits.row(i).maxCoeff(&answer);
-        result.correct += answer == picked_[static_cast<size_t>(i)] ? 1 : 0;
+        const Index label = picked_[static_cast<size_t>(i)];
+        result.correct += answer == label ? 1 : 0;
+        ++result.labels[static_cast<size_t>(label)];
+        if (classes_ == 2) result.scores[label].push_back(logits(i, 1) - logits(i, 0));
       }
       result.loss_sum += CrossEntropy(picked_, logits);
     }

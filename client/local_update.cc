@@ -342,6 +342,7 @@ class Trajectory {
     Set(sums.number(kTestCorrect), static_cast<double>(result.correct));
     LEEWAY_RETURN_IF_ERROR(TestDifference(evaluated, result));
     if (result.examples == 0) return absl::OkStatus();  // no test part: above no threshold
+    TestCounts(result);
     CountAbove(task_, kAccuracyAbove, static_cast<double>(result.correct) / examples, sums,
                absl::MakeSpan(report_.numbers));
     CountAbove(task_, kTestLossAbove, result.loss_sum / examples, sums,
@@ -370,6 +371,34 @@ class Trajectory {
     Set(sums.number(kTestDifference), difference);
     CountAbove(task_, kTestDifferenceAbove, difference, sums, absl::MakeSpan(report_.numbers));
     return absl::OkStatus();
+  }
+
+  // How many labels, and how many scores of each class, are above the thresholds asked for.
+  void TestCounts(const TestResult& result) {
+    const auto labels_above = [&](double threshold) {
+      double count = 0;
+      for (size_t label = 0; label < result.labels.size(); ++label) {
+        if (static_cast<double>(label) > threshold)
+          count += static_cast<double>(result.labels[label]);
+      }
+      return count;
+    };
+    const auto scores_above = [](const std::vector<double>& scores, double threshold) {
+      return static_cast<double>(std::count_if(scores.begin(), scores.end(),
+                                               [&](double score) { return score > threshold; }));
+    };
+    size_t place = 0;  // among the numbers
+    for (const v1::Sum& sum : task_.sums()) {
+      const double t = sum.threshold();
+      if (sum.name() == kTestLabelAbove) report_.numbers[place] = labels_above(t);
+      if (sum.name() == kPositiveScoreAbove) {
+        report_.numbers[place] = scores_above(result.scores[1], t);
+      }
+      if (sum.name() == kNegativeScoreAbove) {
+        report_.numbers[place] = scores_above(result.scores[0], t);
+      }
+      if (sum.shape() == v1::NUMBER) ++place;
+    }
   }
 
   void Targets() {

@@ -87,7 +87,7 @@ void Declare(CLI::App& app, Flags& flags) {
   app.add_option("--name", flags.name, "Name of this process in the server's log");
   app.add_option("--threads", flags.threads, "Clients computed at a time; 0: one per core");
   app.add_option("--keep-mb", flags.keep_mb,
-                 "Memory for keeping clients that were made on the fly; the others are made anew "
+                 "Memory for keeping clients that were made on the fly; the others are regenerated "
                  "for every order")
       ->capture_default_str();
   app.add_option("--state", flags.worker.state_directory,

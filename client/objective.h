@@ -22,6 +22,9 @@ struct TestResult {
   uint64_t examples = 0;
   double loss_sum = 0;
   uint64_t correct = 0;
+  std::vector<uint64_t> labels = {};  // examples of each class; empty for regression
+  // With two classes, of the examples of each: the logit of class 1 less that of class 0.
+  std::vector<double> scores[2] = {};
 };
 
 // What the training targets are, for the loss of the best constant answer.

@@ -22,9 +22,10 @@ bool IsCount(absl::string_view name) {
   return absl::EndsWith(name, kAbove) && MetricName(name).empty();
 }
 
-// What the training targets are is not asked of a worker: the server does without.
+// What the targets are is not asked of a worker, nor single scores: the server does without.
 bool IsOfTargets(absl::string_view name) {
-  return name == kLabelAbove || name == kTarget || name == kSquaredTarget;
+  return name == kLabelAbove || name == kTarget || name == kSquaredTarget ||
+         name == kTestLabelAbove || name == kPositiveScoreAbove || name == kNegativeScoreAbove;
 }
 
 // Made here, of the worker's gradient or Hessian.
@@ -34,7 +35,8 @@ bool IsOfTensors(absl::string_view name) {
 
 bool IsTest(absl::string_view name) {
   return name == kTestExamples || name == kTestLoss || name == kTestCorrect ||
-         name == kAccuracyAbove || name == kTestLossAbove;
+         name == kAccuracyAbove || name == kTestLossAbove || name == kTestLabelAbove ||
+         name == kPositiveScoreAbove || name == kNegativeScoreAbove;
 }
 
 absl::StatusOr<double> NumberOf(const std::map<std::string, double>& numbers,

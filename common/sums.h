@@ -36,6 +36,12 @@ inline constexpr char kPseudoGradientVariance[] = "pseudo_gradient_variance";
 inline constexpr char kTestExamples[] = "test_examples";
 inline constexpr char kTestLoss[] = "test_loss";  // summed over test examples
 inline constexpr char kTestCorrect[] = "test_correct";
+// The number of test examples whose label is above the sum's threshold.
+inline constexpr char kTestLabelAbove[] = "test_label_above";
+// With two classes: the number of test examples of class 1 (class 0) whose score, the logit of
+// class 1 less that of class 0, is above the threshold.
+inline constexpr char kPositiveScoreAbove[] = "positive_score_above";
+inline constexpr char kNegativeScoreAbove[] = "negative_score_above";
 inline constexpr char kEncodingError[] = "encoding_error";  // |decoded - exact displacement|^2
 inline constexpr char kEncodingVariance[] =
     "encoding_variance";  // weight * |decoded - exact drift|^2

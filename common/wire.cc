@@ -144,6 +144,26 @@ absl::Status CheckNorm(double norm, double max_norm, double tolerance) {
   return beyond ? BeyondNorm(norm, max_norm) : absl::OkStatus();
 }
 
+// Nor have more of them a label or a score above anything.
+absl::Status CheckTestCounts(absl::Span<const int64_t> flat, size_t group, double tested,
+                             const TaskSums& sums) {
+  for (const char* name : {kTestLabelAbove, kPositiveScoreAbove, kNegativeScoreAbove}) {
+    const int first = sums.number(name);
+    if (first == TaskSums::kNone) continue;
+    // Counts of one name stand side by side.
+    for (auto i = static_cast<size_t>(first);
+         i < sums.numbers() && sums.shape().numbers[i].name == name; ++i) {
+      const double count = NumberIn(flat, sums.shape(), group, i);
+      if (0 <= count && count <= tested) continue;
+      return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                            name, " is ", count, " of ", tested,
+                            " test examples; count the examples of the client's test part")),
+                        "test_examples");
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Nobody has tested on more targets than it joined with, or answered more correctly.
 absl::Status CheckTests(absl::Span<const int64_t> flat, absl::Span<const GroupShare> shares,
                         const TaskSums& sums, uint64_t targets) {
@@ -154,7 +174,10 @@ absl::Status CheckTests(absl::Span<const int64_t> flat, absl::Span<const GroupSh
     const double tested = NumberIn(flat, sums.shape(), g, static_cast<size_t>(examples));
     const double right = NumberIn(flat, sums.shape(), g, static_cast<size_t>(correct));
     const double most = static_cast<double>(shares[g].test_examples) * static_cast<double>(targets);
-    if (0 <= right && right <= tested && tested <= most) continue;
+    if (0 <= right && right <= tested && tested <= most) {
+      LEEWAY_RETURN_IF_ERROR(CheckTestCounts(flat, g, tested, sums));
+      continue;
+    }
     return WithReason(
         absl::InvalidArgumentError(absl::StrCat(
             right, " of ", tested, " test examples are said to be right, expected at most ", most,

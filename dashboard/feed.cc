@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -26,6 +27,15 @@ constexpr int kRecentRounds = 20;                          // that the time left
 bool Weighs(const v1::RoundRecord& record) {
   return record.has_fixed_point() || record.has_release() || record.has_constants() ||
          record.kind() == v1::PROBE_ROUND;
+}
+
+// An event and what the server says now are of the same departure, in seconds.
+constexpr double kSameTime = 10;
+
+// Of a process with many clients the event names a few.
+bool IsDepartureOf(const v1::Event& event, const std::string& client) {
+  return event.kind() == v1::Event::LEFT && (absl::StrContains(event.text(), client) ||
+                                             absl::StrContains(event.text(), " more ended"));
 }
 
 // What the page may draw beside its own charts.
@@ -116,12 +126,20 @@ absl::Status Feed::Refresh() {
           client.examples == one.examples) {
         continue;
       }
+      if (client.connected && !one.connected) {
+        client.away_since = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+        client.reason = DepartureOf(client);
+      } else if (one.connected && client.away_since > 0) {
+        client.away_since = 0;
+        client.reason.clear();
+      }
       client.connected = one.connected;
       client.present = one.present;
       client.examples = one.examples;
       Touch(client);
     }
   } else {
+    run_.served = Store::InUse(options_.directory);
     progress_.set_state(run_.state);
     progress_.set_message(run_.message);
     progress_.set_expected(static_cast<uint32_t>(run_.clients));
@@ -211,7 +229,23 @@ Feed::Client& Feed::Named(const std::string& id) {
   return clients_[found->second];
 }
 
+std::string Feed::DepartureOf(const Client& client) const {
+  for (auto event = run_.events.rbegin(); event != run_.events.rend(); ++event) {
+    if (event->time() < client.away_since - kSameTime) break;
+    if (IsDepartureOf(*event, client.id)) return event->text();
+  }
+  return "";
+}
+
 void Feed::Count(const v1::Event& event) {
+  if (event.kind() == v1::Event::LEFT) {  // it may come after the server has said so
+    for (Client& client : clients_) {
+      if (client.away_since == 0 || !client.reason.empty()) continue;
+      if (!IsDepartureOf(event, client.id)) continue;
+      client.reason = event.text();
+      Touch(client);
+    }
+  }
   const auto found = index_.find(event.subject());
   if (found == index_.end()) return;
   Client& client = clients_[found->second];
@@ -265,6 +299,7 @@ std::string Feed::News(const Cursor& since) const {
   ordered_json phases = ordered_json::array();
   for (const v1::Phase& phase : run_.config.phases()) phases.push_back(PhaseText(phase));
   ordered_json progress = FieldsJson(progress_);
+  if (options_.live == nullptr) progress["state"] = StateName(run_);  // it may have stopped
   progress["seconds_left"] = SecondsLeft();
   ordered_json json = {
       {"run_id", run_.run_id},
@@ -327,6 +362,8 @@ ordered_json Feed::ClientsJson(uint64_t since) const {
                        {"id", client.id},
                        {"examples", client.examples},
                        {"state", StateOf(client)},
+                       {"away_since", client.away_since > 0 ? ordered_json(client.away_since)
+                                                            : ordered_json(nullptr)},
                        {"last_report", client.last_report},
                        {"refusals", client.refusals},
                        {"reason", client.reason}});

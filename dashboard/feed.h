@@ -90,11 +90,12 @@ class Feed {
     std::string id;
     uint64_t examples = 0;
     bool connected = false;
-    bool present = true;  // in this epoch
+    bool present = true;    // in this epoch
+    double away_since = 0;  // seconds since 1970; 0: it is connected, or nobody knows
     bool quarantined = false;
     uint64_t last_report = 0;  // round
     uint64_t refusals = 0;
-    std::string reason;    // of the last refusal
+    std::string reason;    // of the last refusal, or why it is away
     uint64_t version = 0;  // of the feed, when it changed last
   };
 
@@ -106,6 +107,8 @@ class Feed {
   void Follow();
   absl::Status ReadStore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(reading_mu_);
   void Count(const v1::Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What the event of its process's departure says; empty if it has not come yet.
+  std::string DepartureOf(const Client& client) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Client& Named(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Touch(Client& client) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { client.version = version_ + 1; }
   std::string News(const Cursor& since) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -93,10 +93,13 @@ std::string Cell(const ordered_json& value) {
   return value.is_null() ? "" : value.dump();
 }
 
-// Doubles that say what a round was asked to do, or when.
-bool IsSetting(const FieldDescriptor& field) {
-  return field.name() == "step_size" || field.name() == "server_rate" ||
-         field.name() == "norm_limit" || field.name() == "opened";
+// Doubles that say what a round was asked to do, or when; and the ends of an interval, which are
+// drawn with the figure that it is of.
+bool IsNoMeasure(const FieldDescriptor& field) {
+  static const auto* const kNames =
+      new std::set<std::string>{"step_size", "server_rate",  "norm_limit",   "opened",
+                                "seconds",   "interval_low", "interval_high"};
+  return kNames->count(field.name()) > 0;
 }
 
 // Comments of fields, by "Message.field".
@@ -124,14 +127,13 @@ void AddMeasures(const Descriptor& message, const std::map<std::string, std::str
   for (int i = 0; i < message.field_count(); ++i) {
     const FieldDescriptor& field = *message.field(i);
     if (field.cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE || field.is_repeated() ||
-        IsSetting(field)) {
+        IsNoMeasure(field)) {
       continue;
     }
     Measure measure;
     measure.field = &field;
     measure.name = field.name();
-    measure.title = absl::StrReplaceAll(field.name(), {{"_", " "}});
-    measure.title[0] = absl::ascii_toupper(static_cast<unsigned char>(measure.title[0]));
+    measure.title = TitleOf(field.name());
     const auto comment = comments.find(absl::StrCat(message.name(), ".", field.name()));
     if (comment != comments.end()) measure.about = comment->second;
     measures.push_back(std::move(measure));
@@ -197,6 +199,26 @@ std::string RoundsCsv(const std::vector<v1::RoundRecord>& rounds) {
     absl::StrAppend(&csv, absl::StrJoin(cells, ","), "\n");
   }
   return csv;
+}
+
+std::string TitleOf(absl::string_view field) {
+  static const auto* const kTitles = new std::map<absl::string_view, std::string>{
+      {"loss", "Training loss"},
+      {"unbiased_drift_squared", "ρ²"},
+      {"average_drift_squared", "ρ² with the bias of sampling"},
+      {"drift_bound", "Jensen bound"},
+      {"classic_bound", "Classic bound η²L²H²ζ²"},
+      {"dissimilarity", "Dissimilarity ζ²"},
+      {"distance_squared", "‖w − w*‖²"},
+      {"majority_accuracy", "Accuracy of the most frequent class"},
+      {"auc", "AUC"},
+      {"central_auc", "Central AUC"},
+  };
+  const auto found = kTitles->find(field);
+  if (found != kTitles->end()) return found->second;
+  std::string title = absl::StrReplaceAll(field, {{"_", " "}});
+  if (!title.empty()) title[0] = absl::ascii_toupper(static_cast<unsigned char>(title[0]));
+  return title;
 }
 
 bool Measure::OfDrift() const {

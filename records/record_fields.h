@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "proto/record.pb.h"
 
 namespace leeway {
@@ -28,8 +29,11 @@ nlohmann::ordered_json RoundJson(const v1::RoundRecord& round);
 // The rows as a table, with the keys of RoundJson as columns: what any of them has.
 std::string RoundsCsv(const std::vector<v1::RoundRecord>& rounds);
 
+// What the field of a record is called wherever people read it: "Jensen bound".
+std::string TitleOf(absl::string_view field);
+
 // A number that rounds measure: a field of type double of RoundRecord or DriftAtSteps
-// that is neither a setting nor a time of day; or a metric of the clients.
+// that is neither a setting nor a time nor the end of an interval; or a metric of the clients.
 struct Measure {
   const google::protobuf::FieldDescriptor* field = nullptr;  // null: a metric
   std::string name;                                          // "loss_standard_error"

@@ -7,7 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/plural.h"
 #include "records/record_fields.h"
+#include "records/text_table.h"
 
 namespace leeway {
 namespace {
@@ -183,20 +185,21 @@ std::string ReleaseSentence(const RunSummary& run, const std::vector<ReleaseEvid
 std::string ReleaseTable(const std::vector<ReleaseEvidence>& all) {
   if (all.empty()) return "";
   const v1::ReleaseResult& last = all.back().result;
-  std::string text = absl::StrFormat(
-      "Release test (%s): %d rounds of H local steps of %.3g against as many synchronised steps, "
-      "%d clients\n\n"
-      "     H   difference  95 %% from        to  in std err  efficiency    lost  losers  "
-      "verdict\n",
-      all.back().when, last.rounds(), last.step_size(), last.clients());
+  std::vector<std::vector<std::string>> rows;
   for (const ReleaseEvidence& one : all) {
     const v1::ReleaseResult& r = one.result;
-    absl::StrAppendFormat(&text, "%6d  %11s  %9s %9s  %10s  %10s  %5.3g %%  %6d  %s\n", r.h(),
-                          Cell(r.difference()), Cell(r.interval_low()), Cell(r.interval_high()),
-                          Cell(r.difference_in_standard_errors()), Cell(r.efficiency()),
-                          100 * r.lost(), r.losers(), FindingName(one.finding));
+    rows.push_back({absl::StrCat(r.h()), Cell(r.difference()),
+                    absl::StrCat(Cell(r.interval_low()), " … ", Cell(r.interval_high())),
+                    Cell(r.efficiency()), absl::StrFormat("%.3g %%", 100 * r.lost()),
+                    absl::StrCat(r.losers()), std::string(FindingName(one.finding))});
   }
-  return text;
+  return absl::StrCat(
+      absl::StrFormat("Release test (%s): %s of H local steps of %.4g against as many\n"
+                      "synchronised steps, %s\n\n",
+                      all.back().when, Counted(last.rounds(), "round"), last.step_size(),
+                      Counted(last.clients(), "client")),
+      TextTable({"  H", "difference", "95 % interval", "efficiency", "lost", "losers", "verdict"},
+                rows));
 }
 
 nlohmann::ordered_json ReleaseJson(const ReleaseEvidence& one) {

@@ -4,14 +4,15 @@
 #include <cmath>
 #include <filesystem>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
+#include "common/plural.h"
 #include "common/status.h"
 #include "records/epochs.h"
 #include "records/events.h"
+#include "records/final_loss.h"
+#include "records/text_table.h"
 #include "records/verdict_text.h"
 
 namespace leeway {
@@ -23,40 +24,14 @@ constexpr size_t kLastRounds = 10;
 // step there is no drift at all.
 constexpr double kRounding = 1e-22;
 
-std::string LocalWork(const v1::LocalRule& rule) {
-  std::string text = rule.has_auto_steps() ? absl::StrCat("1 to ", rule.auto_steps().largest(),
-                                                          " local steps, chosen")
-                     : rule.steps() > 0    ? absl::StrCat(rule.steps(), " local steps")
-                                           : absl::StrCat(rule.epochs(), " local epochs");
-  if (rule.step_size() > 0) {
-    absl::StrAppend(&text, ", step size ", rule.step_size());
-  } else {
-    text += ", automatic step size";
-  }
-  if (rule.batch_size() > 0) absl::StrAppend(&text, ", batches of ", rule.batch_size());
-  return text;
-}
-
-std::string MeasuresText(const v1::Train& train) {
-  std::string text;
-  if (train.has_probe()) {
-    absl::StrAppend(&text, ", probing after ", absl::StrJoin(train.probe_at(), ", "),
-                    " rounds for H = ", absl::StrJoin(train.probe().steps(), ", "));
-  }
-  if (train.has_release()) {
-    absl::StrAppend(&text, ", testing release after ", absl::StrJoin(train.release_at(), ", "),
-                    " rounds for H = ", absl::StrJoin(train.release().steps(), ", "));
-  }
-  if (train.evaluate_every() > 0) {
-    absl::StrAppend(&text, ", evaluating every ", train.evaluate_every(), " rounds");
-  }
-  return text;
+std::string NumberOrDash(double value) {
+  return std::isfinite(value) ? absl::StrFormat("%.4g", value) : "-";
 }
 
 std::string ConfigText(const RunSummary& run) {
   const v1::RunConfig& config = run.config;
   std::string text = absl::StrCat(
-      "  ", run.clients, " clients, ", run.evaluators > 0 ? "a central evaluator, " : "",
+      "  ", Counted(run.clients, "client"), ", ", run.evaluators > 0 ? "a central evaluator, " : "",
       config.cohort().size() > 0 ? absl::StrCat(config.cohort().size(), " in a training round")
                                  : "all in every round",
       ", ", config.weighting() == v1::EXAMPLES ? "weighted by examples" : "equal weights", ", ",
@@ -75,9 +50,9 @@ std::string ConfigText(const RunSummary& run) {
 std::string OptimumText(const RunSummary& run) {
   const v1::RoundRecord* optimum = FindOptimum(run);
   if (optimum == nullptr) return "";
-  return absl::StrFormat("\nOptimum: |grad F| = %.3g after %d rounds, loss %.6g\n",
-                         optimum->gradient_norm(), RoundsOfPhase(run, optimum->phase()),
-                         optimum->loss());
+  return absl::StrFormat("\nOptimum: |grad F| = %.3g after %s, loss %.6g\n",
+                         optimum->gradient_norm(),
+                         Counted(RoundsOfPhase(run, optimum->phase()), "round"), optimum->loss());
 }
 
 bool WhileTraining(const RunSummary& run, const v1::RoundRecord& record) {
@@ -86,24 +61,27 @@ bool WhileTraining(const RunSummary& run, const v1::RoundRecord& record) {
 }
 
 std::string ProbeTable(const RunSummary& run, const v1::RoundRecord& probe) {
-  // With all clients both measures are the same; with a sample only one is fair.
-  const bool sampled =
-      std::any_of(probe.drift().begin(), probe.drift().end(), [](const v1::DriftAtSteps& drift) {
-        return drift.unbiased_drift_squared() != drift.average_drift_squared();
-      });
+  const bool sampled = std::any_of(
+      probe.drift().begin(), probe.drift().end(),
+      [](const v1::DriftAtSteps& drift) { return drift.interval_low() < drift.interval_high(); });
   const bool training = WhileTraining(run, probe);
   std::string text = absl::StrFormat(
-      "\nDrift at %s%s (step size %g, %d clients, dissimilarity %.4g)\n\n"
-      "       H  %s   Jensen bound    bound / ρ²\n",
+      "\nDrift at %s%s (step size %.4g, %s, dissimilarity %.4g)\n\n"
+      "       H             ρ²   Jensen bound    bound / ρ²%s\n",
       PointName(probe.point()), training ? " " + WhenText(run, probe) : "", probe.step_size(),
-      probe.reports(), probe.dissimilarity(), sampled ? " ρ², unbiased" : "           ρ²");
+      Counted(probe.reports(), "client"), probe.dissimilarity(),
+      sampled ? "            95 % interval" : "");
   for (const v1::DriftAtSteps& drift : probe.drift()) {
     const double squared = drift.unbiased_drift_squared();
     const bool has_ratio = Drifts(probe, drift) && squared > 0;
-    absl::StrAppendFormat(&text, "  %6d  %13s   %12.4g  %12s\n", drift.h(),
-                          std::isnan(squared) ? "-" : absl::StrFormat("%.4g", squared),
+    absl::StrAppendFormat(&text, "  %6d  %13s   %12.4g  %12s", drift.h(), NumberOrDash(squared),
                           drift.drift_bound(),
-                          has_ratio ? absl::StrFormat("%.4g", drift.drift_bound() / squared) : "-");
+                          has_ratio ? NumberOrDash(drift.drift_bound() / squared) : "-");
+    if (sampled) {
+      absl::StrAppendFormat(&text, "  %10s to %10s", NumberOrDash(drift.interval_low()),
+                            NumberOrDash(drift.interval_high()));
+    }
+    text += "\n";
   }
   return text;
 }
@@ -112,31 +90,54 @@ std::string LastRoundsText(const RunSummary& run) {
   const std::vector<v1::RoundRecord> rounds = RecordsOf(run, v1::TRAIN_ROUND);
   if (rounds.empty()) return "";
   std::string text =
-      "\nLast training rounds\n\n"
+      "\nLast training rounds, with the loss and the drift at the model that they start from\n\n"
       "   round          loss            ρ²   Jensen bound   reports   seconds\n";
   const size_t first = rounds.size() > kLastRounds ? rounds.size() - kLastRounds : 0;
   for (size_t i = first; i < rounds.size(); ++i) {
     const v1::RoundRecord& round = rounds[i];
     const bool measured = round.drift_size() > 0;
-    absl::StrAppendFormat(
-        &text, "  %6d  %12s  %12s   %12s   %7d  %8.4f\n", round.round_in_phase(),
-        std::isnan(round.loss()) ? "-" : absl::StrFormat("%.6g", round.loss()),
-        measured ? absl::StrFormat("%.4g", round.drift(0).average_drift_squared()) : "-",
-        measured ? absl::StrFormat("%.4g", round.drift(0).drift_bound()) : "-", round.reports(),
-        round.seconds());
+    absl::StrAppendFormat(&text, "  %6d  %12s  %12s   %12s   %7d  %8.4f\n", round.round_in_phase(),
+                          LossText(round.loss()),
+                          measured ? NumberOrDash(round.drift(0).unbiased_drift_squared()) : "-",
+                          measured ? NumberOrDash(round.drift(0).drift_bound()) : "-",
+                          round.reports(), round.seconds());
   }
+  const std::string final_loss = FinalLossText(run);
+  if (!final_loss.empty()) absl::StrAppend(&text, "\nTraining loss: ", final_loss, "\n");
   return text;
 }
 
+// Evaluations while training, one line each.
+std::string TrainingEvaluations(const RunSummary& run,
+                                const std::vector<v1::RoundRecord>& evaluations) {
+  std::vector<std::vector<std::string>> rows;
+  for (const v1::RoundRecord& round : evaluations) {
+    if (!WhileTraining(run, round)) continue;
+    const bool central = round.test_examples() == 0;
+    const double accuracy = central ? round.central_accuracy() : round.accuracy();
+    rows.push_back({absl::StrCat(round.round_in_phase()),
+                    LossText(central ? round.central_loss() : round.test_loss()),
+                    std::isfinite(accuracy) ? absl::StrFormat("%.4g %%", 100 * accuracy) : "-",
+                    absl::StrCat("phase ", round.phase() + 1)});
+  }
+  if (rows.size() < 2) return "";
+  if (rows.size() > kLastRounds) rows.erase(rows.begin(), rows.end() - kLastRounds);
+  return absl::StrCat("\nLast evaluations while training\n\n",
+                      TextTable({"  rounds", "test loss", "accuracy", "of"}, rows));
+}
+
 std::string EvaluationsText(const RunSummary& run) {
-  std::string text;
-  for (const v1::RoundRecord& round : EvaluationsOf(run)) {
+  const std::vector<v1::RoundRecord> evaluations = EvaluationsOf(run);
+  std::string text = TrainingEvaluations(run, evaluations);
+  for (const v1::RoundRecord& round : evaluations) {
+    const bool last = round.round() == evaluations.back().round();
+    if (WhileTraining(run, round) && !last) continue;
     absl::StrAppend(&text, "\nEvaluation (", WhenText(run, round), "): ", EvaluationText(round),
                     "\n");
     if (round.percentiles().empty()) continue;
-    text += "  share of clients at most      accuracy     test loss\n";
+    text += "\n  of the clients   have accuracy at most   have test loss at most\n";
     for (const v1::ClientPercentile& one : round.percentiles()) {
-      absl::StrAppendFormat(&text, "  %23.4g %%  %10.2f %%  %12.6g\n", one.percent(),
+      absl::StrAppendFormat(&text, "  %12.4g %%  %20.4g %%  %22.6g\n", one.percent(),
                             100 * one.accuracy(), one.loss());
     }
   }
@@ -177,8 +178,8 @@ Answer AnswerOf(const RunSummary& run) {
 std::string PlacesText(const RunSummary& run) {
   std::string text = absl::StrCat("\nRecords:     ", run.directory, "/run.db (SQLite)\n");
   if (const uint64_t troubles = run.Troubles(); troubles > 0) {
-    absl::StrAppend(&text, "Trouble:     ", troubles, " of ", run.events.size(),
-                    " events; leeway report lists them\n");
+    absl::StrAppend(&text, "Trouble:     ", troubles, " of ", Counted(run.events.size(), "event"),
+                    "; leeway report lists them\n");
   }
   for (const auto& [label, name] :
        {std::pair("Optimum:     ", "optimum"), std::pair("Final model: ", "final")}) {
@@ -239,19 +240,30 @@ std::vector<v1::RoundRecord> EvaluationsOf(const RunSummary& run, uint64_t after
 std::string WhenText(const RunSummary& run, const v1::RoundRecord& record) {
   const std::string phase = absl::StrCat("phase ", record.phase() + 1);
   if (!WhileTraining(run, record)) return phase;
-  return absl::StrCat("after ", record.round_in_phase(), " rounds of ", phase);
+  return absl::StrCat("after ", Counted(record.round_in_phase(), "round"), " of ", phase);
 }
 
 std::string EvaluationText(const v1::RoundRecord& round) {
   std::vector<std::string> parts;
-  const auto add = [&parts](const char* name, double loss, double accuracy, uint64_t examples) {
+  const auto add = [&parts](const char* name, double loss, double accuracy, double majority,
+                            double auc, uint64_t examples) {
     if (examples == 0) return;
     std::string text = absl::StrFormat("%sloss %.6g", name, loss);
-    if (std::isfinite(accuracy)) absl::StrAppendFormat(&text, ", accuracy %.2f %%", 100 * accuracy);
-    parts.push_back(absl::StrCat(text, " on ", examples, " examples"));
+    if (std::isfinite(accuracy)) absl::StrAppendFormat(&text, ", accuracy %.4g %%", 100 * accuracy);
+    // Of records without it: zero.
+    if (majority > 0)
+      absl::StrAppendFormat(&text, " (most frequent class: %.4g %%)", 100 * majority);
+    if (auc > 0) absl::StrAppendFormat(&text, ", AUC %.4g", auc);
+    parts.push_back(absl::StrCat(text, " on ", Counted(examples, "example")));
   };
-  add("test ", round.test_loss(), round.accuracy(), round.test_examples());
-  add("central test ", round.central_loss(), round.central_accuracy(), round.central_examples());
+  add("test ", round.test_loss(), round.accuracy(), round.majority_accuracy(), round.auc(),
+      round.test_examples());
+  if (!parts.empty() && round.test_clients() > 0) {
+    absl::StrAppend(&parts.back(), " of ", round.test_clients(), " of ",
+                    Counted(round.reports(), "client"));
+  }
+  add("central test ", round.central_loss(), round.central_accuracy(),
+      round.central_majority_accuracy(), round.central_auc(), round.central_examples());
   if (round.has_comparison()) {
     const v1::Comparison& paired = round.comparison();
     parts.push_back(absl::StrCat("of ", paired.clients(), " clients ", paired.winners(),
@@ -263,50 +275,20 @@ std::string EvaluationText(const v1::RoundRecord& round) {
   return parts.empty() ? "no client has a test part" : absl::StrJoin(parts, "; ");
 }
 
+std::string LossText(double loss) {
+  return std::isfinite(loss) ? absl::StrFormat("%.6g", loss) : "-";
+}
+
+std::string FinalLossText(const RunSummary& run) {
+  const v1::RoundRecord* round = FinalLoss(run);
+  if (round == nullptr) return "";
+  return absl::StrCat(LossText(round->loss()), " after ",
+                      Counted(TrainingOf(run, *round)->rounds, "round"));
+}
+
 bool Drifts(const v1::RoundRecord& probe, const v1::DriftAtSteps& drift) {
   const double scale = std::isfinite(probe.dissimilarity()) ? probe.dissimilarity() : 0;
   return drift.drift_bound() > kRounding * scale;
-}
-
-std::string ModelKind(const v1::Model& model) {
-  const auto* field = model.GetReflection()->GetOneofFieldDescriptor(
-      model, v1::Model::descriptor()->FindOneofByName("kind"));
-  return field == nullptr ? "no model" : absl::StrReplaceAll(field->name(), {{"_", " "}});
-}
-
-std::string PhaseText(const v1::Phase& phase) {
-  switch (phase.kind_case()) {
-    case v1::Phase::kOptimum:
-      return "find the optimum w*";
-    case v1::Phase::kProbe:
-      return absl::StrCat("probe the drift at ", PointName(phase.probe().point()),
-                          phase.probe().clients() > 0
-                              ? absl::StrCat(" with ", phase.probe().clients(), " clients")
-                              : "",
-                          phase.probe().batch_size() > 0
-                              ? absl::StrCat(" in batches of ", phase.probe().batch_size())
-                              : "",
-                          " for H = ", absl::StrJoin(phase.probe().steps(), ", "));
-    case v1::Phase::kTrain:
-      return absl::StrCat("train ", phase.train().rounds(), " rounds of FedAvg (",
-                          LocalWork(phase.train().local()), ")", MeasuresText(phase.train()));
-    case v1::Phase::kEvaluate:
-      return absl::StrCat("evaluate ", PointName(phase.evaluate().point()),
-                          phase.evaluate().has_fine_tune() ? ", fine-tuned by each client" : "");
-    case v1::Phase::kConstants:
-      return "measure L, μ and the Hessian dissimilarity";
-    case v1::Phase::kFixedPoint:
-      return absl::StrCat("find where FedAvg comes to rest for H = ",
-                          absl::StrJoin(phase.fixed_point().steps(), ", "));
-    case v1::Phase::kRelease:
-      return absl::StrCat("test release at ", PointName(phase.release().point()), ": ",
-                          phase.release().rounds(),
-                          " rounds of H local steps against synchronised "
-                          "ones, for H = ",
-                          absl::StrJoin(phase.release().steps(), ", "));
-    default:
-      return "unknown phase";
-  }
 }
 
 uint64_t RunSummary::Troubles() const {
@@ -346,6 +328,7 @@ absl::StatusOr<RunSummary> ReadHead(const Store& store, const std::string& direc
   RunSummary run;
   run.directory = directory;
   run.begun = store.begun();
+  run.served = Store::InUse(directory);
   if (!run.begun) return run;
   LEEWAY_ASSIGN_OR_RETURN(run.run_id, store.RunId());
   LEEWAY_ASSIGN_OR_RETURN(run.state, store.State());
@@ -365,25 +348,17 @@ uint64_t PopulationOf(const RunSummary& run, const v1::RoundRecord& record) {
   return record.population() > 0 ? record.population() : run.clients;
 }
 
-std::string StateName(v1::RunState state) {
-  return absl::AsciiStrToLower(v1::RunState_Name(state));
-}
-
-std::string PointName(v1::Probe::Point point) {
-  switch (point) {
-    case v1::Probe::INITIAL:
-      return "the initial model";
-    case v1::Probe::OPTIMUM:
-      return "w*";
-    default:
-      return "the current model";
-  }
-}
-
 std::string RunText(const RunSummary& run) {
   const std::string name = run.config.name().empty() ? run.directory : run.config.name();
-  std::string text = absl::StrCat(name, ": ", StateName(run.state));
-  if (!run.begun) return absl::StrCat(text, ", waiting for its clients to join\n");
+  std::string text = absl::StrCat(name, ": ", StateName(run));
+  if (!run.begun) {
+    return absl::StrCat(text, run.served ? ", waiting for its clients to join\n"
+                                         : " before its clients had joined\n");
+  }
+  if (StateName(run) == "stopped") {
+    absl::StrAppend(&text, " after ", Counted(run.records.size(), "round"),
+                    "; the command that started it goes on where it stopped");
+  }
   const Answer answer = AnswerOf(run);
   absl::StrAppend(&text, run.message.empty() ? "" : ": ", run.message, "\n", ConfigText(run),
                   OptimumText(run));
@@ -393,7 +368,10 @@ std::string RunText(const RunSummary& run) {
 
 std::string ResultsText(const RunSummary& run) {
   const Answer answer = AnswerOf(run);
-  return absl::StrCat(answer.probes, EvaluationsText(run), answer.verdict, PlacesText(run),
+  const std::string final_loss = FinalLossText(run);
+  return absl::StrCat(answer.probes,
+                      final_loss.empty() ? "" : absl::StrCat("\nTraining loss: ", final_loss, "\n"),
+                      EvaluationsText(run), answer.verdict, PlacesText(run),
                       absl::StrCat("Charts:      leeway report ", run.directory,
                                    "\nRead again:  leeway show ", run.directory, "\n"));
 }
@@ -434,7 +412,7 @@ std::string Conclusion(const v1::RoundRecord& probe) {
       sampled ? "average drift squared (the upper end of its 95 % interval from a sample)"
               : "average drift squared";
   if (worst_share < 1e-9) {
-    return absl::StrCat(where, " the ", drift, " cannot be told from zero ", range,
+    return absl::StrCat(where, " the ", drift, " cannot be distinguished from zero ", range,
                         ": client disagreement cancels out.");
   }
   if (worst_share <= 0.1) {

@@ -24,6 +24,7 @@ struct RunSummary {
   bool begun = false;     // false: it still waits for its clients; the rest is empty
   std::string run_id;
   v1::RunState state = v1::GATHERING;
+  bool served = true;   // false: no server works on it now
   std::string message;  // why it failed
   v1::RunConfig config;
   uint64_t clients = 0;              // present now, or at the end; without evaluators
@@ -50,6 +51,8 @@ absl::StatusOr<RunSummary> ReadHead(const Store& store, const std::string& direc
 
 // "done", "running", ...
 std::string StateName(v1::RunState state);
+// The same, but "stopped" of a run that no server works on and that is not over.
+std::string StateName(const RunSummary& run);
 // "w*", "the initial model", ...
 std::string PointName(v1::Probe::Point point);
 
@@ -73,8 +76,17 @@ uint64_t RoundsOfPhase(const RunSummary& run, uint32_t phase);
 std::vector<v1::RoundRecord> EvaluationsOf(const RunSummary& run, uint64_t after_round = 0);
 // "after 50 rounds of phase 2", "phase 3".
 std::string WhenText(const RunSummary& run, const v1::RoundRecord& record);
-// "test loss 0.5, accuracy 81.20 % on 400 test examples; ...", with what was measured.
+// "test loss 0.5, accuracy 81.2 % (most frequent class: 40 %) on 400 examples of 9 of 12
+// clients; ...", with what was measured.
 std::string EvaluationText(const v1::RoundRecord& round);
+
+// A loss as people read it: with six digits, because losses are compared with one another;
+// other numbers have four.
+std::string LossText(double loss);
+
+// "0.501112 after 100 rounds": the training loss of the model that the run's last training
+// phase ended with. Empty if it is not measured yet.
+std::string FinalLossText(const RunSummary& run);
 
 // False if what was measured is rounding: with one full-batch step there is no
 // drift at all.

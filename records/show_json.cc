@@ -6,6 +6,7 @@
 
 #include "records/epochs.h"
 #include "records/events.h"
+#include "records/final_loss.h"
 #include "records/json_text.h"
 #include "records/record_fields.h"
 #include "records/show.h"
@@ -97,8 +98,22 @@ ordered_json ProbeJson(const v1::RoundRecord& probe) {
   return json;
 }
 
-ordered_json EvaluationJson(const v1::RoundRecord& round) {
+// The training loss of the model that the last training phase ended with.
+ordered_json FinalLossJson(const RunSummary& run) {
+  const v1::RoundRecord* round = FinalLoss(run);
+  if (round == nullptr) return nullptr;
+  return {{"loss", round->loss()},
+          {"loss_standard_error", round->loss_standard_error()},
+          {"rounds", TrainingOf(run, *round)->rounds},
+          {"clients", round->reports()},
+          {"distance_squared", round->distance_squared()}};
+}
+
+ordered_json EvaluationJson(const RunSummary& run, const v1::RoundRecord& round) {
   ordered_json json = FieldsJson(round);
+  const std::optional<Training> training = TrainingOf(run, round);
+  json["trained_in_phase"] = training ? ordered_json(training->phase) : ordered_json(nullptr);
+  json["trained_rounds"] = training ? ordered_json(training->rounds) : ordered_json(nullptr);
   if (!json.contains("percentiles")) json["percentiles"] = ordered_json::array();
   return json;
 }
@@ -113,7 +128,7 @@ ordered_json ListJson(const std::vector<Element>& elements, const MakeJson& make
 }  // namespace
 
 ordered_json MeasuredJson(const RunSummary& run, uint64_t after_round) {
-  ordered_json json = {{"status", StateName(run.state)}};
+  ordered_json json = {{"status", StateName(run)}};
   if (!run.message.empty()) json["message"] = run.message;
   json["seed"] = run.begun ? ordered_json(run.config.seed()) : ordered_json(nullptr);
   json["optimum"] = OptimumJson(run);
@@ -122,7 +137,10 @@ ordered_json MeasuredJson(const RunSummary& run, uint64_t after_round) {
   json["releases"] = ReleasesJson(run, after_round);
   json["probes"] = ListJson(RecordsOf(run, v1::PROBE_ROUND, after_round), ProbeJson);
   json["rounds"] = ListJson(RecordsOf(run, v1::TRAIN_ROUND, after_round), RoundJson);
-  json["evaluations"] = ListJson(EvaluationsOf(run, after_round), EvaluationJson);
+  json["final_loss"] = FinalLossJson(run);
+  json["evaluations"] =
+      ListJson(EvaluationsOf(run, after_round),
+               [&](const v1::RoundRecord& round) { return EvaluationJson(run, round); });
   json["troubles"] = run.Troubles();
   json["final_model"] = OrNull(run.ModelPath("final"));
   return json;

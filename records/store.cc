@@ -58,8 +58,12 @@ absl::Status LockDirectory(const std::string& directory, int& fd) {
   const std::string path = directory + "/lock";
   fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) return FileError("cannot create", path, errno);
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
-  if (errno != EWOULDBLOCK) return FileError("cannot lock", path, errno);
+  // A reader that asks InUse holds the lock for a moment.
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
+    if (errno != EWOULDBLOCK) return FileError("cannot lock", path, errno);
+    usleep(5000);
+  }
   return absl::FailedPreconditionError(absl::StrCat("another leeway-server is using ", directory,
                                                     "; stop it or choose another --state"));
 }
@@ -114,6 +118,16 @@ Store::~Store() {
 
 std::string Store::NamedModelPath(absl::string_view name) {
   return absl::StrCat("models/", name, ".safetensors");
+}
+
+bool Store::InUse(const std::string& directory) {
+  const std::string path = directory + "/lock";
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno != ENOENT;
+  const bool free = flock(fd, LOCK_SH | LOCK_NB) == 0;  // closing gives it back
+  const bool used = !free && errno == EWOULDBLOCK;
+  close(fd);
+  return used;
 }
 
 absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& directory,

@@ -67,6 +67,8 @@ class Store {
   // not as it was written. The key, if any, is that of its seal.
   static absl::StatusOr<std::unique_ptr<Store>> Open(const std::string& directory,
                                                      const std::string& chain_key = "");
+  // Has a server opened it for writing? Where its lock cannot be read: yes.
+  static bool InUse(const std::string& directory);
   // Opens an existing store for reading. NotFound if there is none.
   static absl::StatusOr<std::unique_ptr<Store>> OpenReadOnly(const std::string& directory);
   ~Store();

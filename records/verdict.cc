@@ -8,7 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/plural.h"
 #include "records/epochs.h"
+#include "records/final_loss.h"
 #include "records/network_config.h"
 #include "records/theory.h"
 
@@ -214,7 +216,7 @@ void WarnOfGaps(const RunSummary& run, Verdict& verdict) {
         "fixed_point.steps");
   }
   if (run.state != v1::DONE) {
-    verdict.warnings.push_back(absl::StrCat("the run is not complete (", StateName(run.state),
+    verdict.warnings.push_back(absl::StrCat("the run is not complete (", StateName(run),
                                             run.message.empty() ? "" : ": ", run.message,
                                             run.state == v1::FAILED ? DivergenceText(run) : "",
                                             "): this is from what was measured so far"));
@@ -337,7 +339,7 @@ absl::Status NoFixedPoint(const RunSummary& run) {
   if (!MissingReleases(run).empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat(run.directory, " has not completed its release test: the run is ",
-                     StateName(run.state), run.message.empty() ? "" : ": ", run.message,
+                     StateName(run), run.message.empty() ? "" : ": ", run.message,
                      run.state == v1::FAILED ? "; fix this and run it again in a new directory"
                                              : "; complete it with the same `leeway run` command"));
   }
@@ -358,7 +360,7 @@ absl::Status NoFixedPoint(const RunSummary& run) {
   if (asked) {
     return absl::FailedPreconditionError(
         absl::StrCat(run.directory, " has not found yet where FedAvg settles: the run is ",
-                     StateName(run.state), "; complete it with the same `leeway run` command"));
+                     StateName(run), "; complete it with the same `leeway run` command"));
   }
   const bool optimum = std::any_of(phases.begin(), phases.end(),
                                    [](const v1::Phase& phase) { return phase.has_optimum(); });
@@ -426,12 +428,14 @@ std::vector<std::string> RisingLosses(const RunSummary& run) {
       last = &record;
     }
     if (first == nullptr || train.start() == v1::Probe::OPTIMUM) continue;
+    const v1::RoundRecord* end = LossAfterTraining(run, static_cast<uint32_t>(i));
+    if (end == nullptr) end = last;
     // Different clients have different losses: that alone is no rise.
     const double noise =
         last->sampled() < PopulationOf(run, *last) || first->epoch() != last->epoch()
-            ? 2 * std::hypot(first->loss_standard_error(), last->loss_standard_error())
+            ? 2 * std::hypot(first->loss_standard_error(), end->loss_standard_error())
             : 0;
-    if (!(last->loss() > first->loss() + noise)) continue;
+    if (!(end->loss() > first->loss() + noise)) continue;
     const v1::ConstantsResult* constants = FindConstants(run);
     const double eta = last->step_size();
     const bool diverges = constants != nullptr && eta * constants->largest_client_smoothness() > 2;
@@ -441,10 +445,11 @@ std::vector<std::string> RisingLosses(const RunSummary& run) {
         : train.local().has_step_size()
             ? "try a smaller one, or auto_step_size: true after a constants phase"
             : "try fewer local steps";
-    texts.push_back(absl::StrFormat(
-        "training made the loss worse: it was %.6g at first and %.6g before the last of %d rounds "
-        "(phases[%d]), with the step size %.4g; %s",
-        first->loss(), last->loss(), last->round_in_phase(), i, eta, remedy));
+    texts.push_back(
+        absl::StrFormat("training made the loss worse: it was %.6g at first and %.6g %s %s "
+                        "(phases[%d]), with the step size %.4g; %s",
+                        first->loss(), end->loss(), end == last ? "before the last of" : "after",
+                        Counted(last->round_in_phase(), "round"), i, eta, remedy));
   }
   return texts;
 }

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/utf8.h"
 #include "records/csv.h"
 #include "records/json_text.h"
+#include "records/text_table.h"
 
 namespace leeway {
 namespace {
@@ -16,19 +16,13 @@ namespace {
 using nlohmann::ordered_json;
 
 std::string Cell(double value) {
-  return std::isfinite(value) ? absl::StrFormat("%.3g", value) : "-";
+  return std::isfinite(value) ? absl::StrFormat("%.4g", value) : "-";
 }
 
 std::string Share(double value) {
   if (!std::isfinite(value)) return "-";
   if (value == 0) return "0 %";
   return std::abs(value) < 1e-4 ? "<0.01 %" : absl::StrFormat("%.2f %%", 100 * value);
-}
-
-// Printf pads by bytes; headings have letters of several.
-std::string Padded(const std::string& text, size_t width) {
-  const size_t length = Utf8Length(text);
-  return absl::StrCat(std::string(width > length ? width - length : 0, ' '), text);
 }
 
 bool HasIntervals(const Verdict& verdict) {
@@ -42,27 +36,27 @@ bool HasStepSizes(const Verdict& verdict) {
   });
 }
 
+// What fits into 80 columns; the report and the JSON have the rest.
 std::string Table(const Verdict& verdict) {
   if (verdict.evidence.empty()) return "";
   const bool intervals = HasIntervals(verdict);
   const bool step_sizes = HasStepSizes(verdict);
-  std::string text = absl::StrCat(
-      Padded("H", 6), step_sizes ? Padded("step size", 11) : "", Padded("loss gap", 11),
-      Padded("lost", 9), Padded("in std err", 12), Padded("|w_H-w*|²", 11), Padded("floor", 10),
-      Padded("ρ²", 10), intervals ? Padded("95 % interval", 23) : "", Padded("Jensen bound", 14),
-      "  verdict\n");
+  std::vector<std::string> heads = {"  H"};
+  if (step_sizes) heads.push_back("step size");
+  heads.insert(heads.end(), {"loss gap", "lost", "in std err", "ρ²",
+                             intervals ? "95 % interval of ρ²" : "Jensen bound", "verdict"});
+  std::vector<std::vector<std::string>> rows;
   for (const Evidence& one : verdict.evidence) {
-    const std::string interval =
-        absl::StrCat(Cell(one.interval_low), " … ", Cell(one.interval_high));
-    absl::StrAppend(&text, Padded(absl::StrCat(one.h), 6),
-                    step_sizes ? Padded(Cell(one.step_size), 11) : "", Padded(Cell(one.gap), 11),
-                    Padded(Share(one.lost), 9), Padded(Cell(one.gap_in_standard_errors), 12));
-    absl::StrAppend(&text, Padded(Cell(one.distance_squared), 11), Padded(Cell(one.floor), 10),
-                    Padded(Cell(one.unbiased_drift_squared), 10),
-                    intervals ? Padded(interval, 23) : "", Padded(Cell(one.drift_bound), 14));
-    absl::StrAppend(&text, "  ", FindingName(one.finding), "\n");
+    std::vector<std::string> row = {absl::StrCat(one.h)};
+    if (step_sizes) row.push_back(Cell(one.step_size));
+    row.insert(row.end(), {Cell(one.gap), Share(one.lost), Cell(one.gap_in_standard_errors),
+                           Cell(one.unbiased_drift_squared)});
+    row.push_back(intervals ? absl::StrCat(Cell(one.interval_low), " … ", Cell(one.interval_high))
+                            : Cell(one.drift_bound));
+    row.emplace_back(FindingName(one.finding));
+    rows.push_back(std::move(row));
   }
-  return text;
+  return TextTable(heads, rows);
 }
 
 ordered_json EvidenceJson(const Evidence& one) {

@@ -9,7 +9,7 @@
 #include "absl/time/clock.h"
 #include "common/encoding.h"
 #include "common/failpoint.h"
-#include "common/fit_model.h"
+#include "common/plural.h"
 #include "common/status.h"
 #include "common/sums.h"
 #include "common/wire.h"
@@ -250,9 +250,10 @@ std::vector<Assignment> Engine::ReplaceAbsent(absl::Time now) {
   const uint32_t before = round_->replaced();
   std::vector<Assignment> work = round_->Replace(now);
   if (const uint32_t replaced = round_->replaced() - before; replaced > 0) {
-    journal_->AddEvent(v1::Event::REPLACED, "",
-                       absl::StrCat("round ", round_->spec().round, ": ", replaced,
-                                    " client(s) whose process is gone gave their place to others"));
+    journal_->AddEvent(
+        v1::Event::REPLACED, "",
+        absl::StrCat("round ", round_->spec().round, ": ", Counted(replaced, "client"),
+                     " whose process is gone gave their place to others"));
   }
   return work;
 }

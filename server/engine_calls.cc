@@ -3,6 +3,7 @@
 #include <google/protobuf/util/message_differencer.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/digest.h"
 #include "common/reason.h"
 #include "common/status.h"
@@ -25,6 +26,16 @@ std::vector<Enrolment> EnrolmentsIn(const v1::JoinRequest& request) {
     clients.push_back({c.id(), c.examples(), c.test_examples(), c.digest()});
   }
   return clients;
+}
+
+// "clinic_03", "a, b, c and 9 more".
+template <typename NameAt>
+std::string ClientNames(size_t count, const NameAt& name_at) {
+  constexpr size_t kMostNames = 3;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < std::min(count, kMostNames); ++i) names.push_back(name_at(i));
+  return absl::StrCat(absl::StrJoin(names, ", "),
+                      count > kMostNames ? absl::StrCat(" and ", count - kMostNames, " more") : "");
 }
 
 ReportKey KeyOf(const v1::ReportHeader& header) {
@@ -72,9 +83,10 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
     first.set_committed_round(journal_->committed());
     *first.mutable_welcome() = std::move(welcome);
     sessions_.Add(session, std::move(sink), first);
-    journal_->AddPresence(
-        v1::Event::JOINED, request.host(),
-        absl::StrCat(request.clients_size(), " client(s), first '", request.clients(0).id(), "'"));
+    journal_->AddPresence(v1::Event::JOINED, request.host(),
+                          ClientNames(static_cast<size_t>(request.clients_size()), [&](size_t i) {
+                            return request.clients(static_cast<int>(i)).id();
+                          }));
     if (const std::string waits = WaitingText(session); !waits.empty()) {
       journal_->AddPresence(v1::Event::WAITING, request.clients(0).id(), waits);
     }
@@ -91,13 +103,17 @@ void Engine::Leave(SessionId session, const std::string& process) {
   {
     MutexLock lock(&mu_);
     if (!sessions_.Remove(session)) return;
+    const absl::Span<const ClientIndex> hosted = roster_.HostedBy(session);
+    const std::string names =
+        ClientNames(hosted.size(), [&](size_t i) { return roster_.clients()[hosted[i]].id; });
     roster_.Leave(session, SteadyNow());
     progress_.set_joined(roster_.joined());
     const bool over = progress_.state() == v1::DONE || progress_.state() == v1::FAILED;
     if (!stopping_ && !over) {
       journal_->AddPresence(v1::Event::LEFT,
                             process.empty() ? absl::StrCat("session ", session) : process,
-                            "its stream ended");
+                            names.empty() ? "its connection ended"
+                                          : absl::StrCat("the connection of ", names, " ended"));
     }
     changed_.SignalAll();
   }

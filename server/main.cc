@@ -25,6 +25,7 @@
 #include "common/credentials.h"
 #include "common/log.h"
 #include "common/mutex.h"
+#include "common/plural.h"
 #include "common/process.h"
 #include "common/status.h"
 #include "common/usage.h"
@@ -249,7 +250,7 @@ absl::Status Serve(const Flags& flags, Log& log) {
   Info(log, "listening",
        absl::StrCat("leeway-server ", kVersion, " listening on ", address, " (",
                     flags.tls.empty() ? "no TLS" : "mutual TLS", "), waiting for ",
-                    config.cohort().clients(), " client(s)"));
+                    Counted(config.cohort().clients(), "client")));
   if (dashboard) Info(log, "dashboard", absl::StrCat("dashboard on ", dashboard->url()));
   const Connections::Limits& limits = listener->limits();
   Info(log, "limits",

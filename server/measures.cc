@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include "server/test_measures.h"
+
 namespace leeway {
 namespace {
 
@@ -217,35 +219,6 @@ void FillDrift(const v1::Task& task, const Sums& sums, const Population& populat
   }
 }
 
-// Counts up to here are exact, and fit into the record.
-constexpr double kMostExamples = 0x1p53;
-
-// Test results of one group, pooled over its examples.
-struct TestSums {
-  TestSums(const Sums& sums, uint32_t group) {
-    if (!sums.has(kTestExamples) || group >= sums.tally().shape().groups) return;
-    examples = std::clamp(sums.number_of(group, kTestExamples), 0.0, kMostExamples);
-    if (examples < 1) return;
-    loss = sums.number_of(group, kTestLoss) / examples;
-    accuracy = sums.number_of(group, kTestCorrect) / examples;
-  }
-
-  double examples = 0;
-  double loss = kNaN;
-  double accuracy = kNaN;
-};
-
-void FillTest(const Sums& sums, v1::RoundRecord& record) {
-  const TestSums clients(sums, kClientGroup);
-  record.set_test_examples(static_cast<uint64_t>(clients.examples));
-  record.set_test_loss(clients.loss);
-  record.set_accuracy(clients.accuracy);
-  const TestSums central(sums, kEvaluatorGroup);
-  record.set_central_examples(static_cast<uint64_t>(central.examples));
-  record.set_central_loss(central.loss);
-  record.set_central_accuracy(central.accuracy);
-}
-
 }  // namespace
 
 void AskForMeasures(v1::Task& task, bool losses) {
@@ -291,7 +264,9 @@ void FillMeasures(const v1::Task& task, const Tally& tally, const Population& po
         &v1::RoundRecord::set_gradient_diversity, &v1::RoundRecord::set_consensus_error,
         &v1::RoundRecord::set_pairwise_cosine, &v1::RoundRecord::set_test_loss,
         &v1::RoundRecord::set_accuracy, &v1::RoundRecord::set_central_loss,
-        &v1::RoundRecord::set_central_accuracy}) {
+        &v1::RoundRecord::set_central_accuracy, &v1::RoundRecord::set_majority_accuracy,
+        &v1::RoundRecord::set_auc, &v1::RoundRecord::set_central_majority_accuracy,
+        &v1::RoundRecord::set_central_auc}) {
     (record.*set)(kNaN);
   }
   if (tally.clients() == 0) return;
@@ -300,7 +275,7 @@ void FillMeasures(const v1::Task& task, const Tally& tally, const Population& po
   FillGradient(sums, record);
   FillDrift(task, sums, population, constants, record);
   FillAgreement(sums, record);
-  FillTest(sums, record);
+  FillTests(task, tally, record);
   FillMetrics(task, sums, record);
   if (sums.has(kEncodingError)) {
     record.set_encoding_error_squared(sums.number(kEncodingError) / sums.weight());

@@ -129,6 +129,9 @@ std::unique_ptr<PhaseScript> MakeConstantsPhase(const v1::Constants& config, con
 std::unique_ptr<PhaseScript> MakeFixedPointPhase(const v1::FixedPoint& config,
                                                  const RunContext& run);
 std::unique_ptr<PhaseScript> MakeReleasePhase(const v1::ReleaseTest& config, const RunContext& run);
+// The run's last phase, and after it a round for the loss of the final model.
+std::unique_ptr<PhaseScript> MakeFinalLossPhase(std::unique_ptr<PhaseScript> last,
+                                                const v1::Phase& config);
 
 }  // namespace leeway
 

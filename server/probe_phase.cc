@@ -7,6 +7,7 @@
 #include "server/measures.h"
 #include "server/phase.h"
 #include "server/scale.h"
+#include "server/test_measures.h"
 #include "server/threshold_search.h"
 
 namespace leeway {
@@ -85,7 +86,8 @@ class EvaluatePhase : public PhaseScript {
       }
       return plan;
     }
-    AskAbove(Count(), kNothing, plan.task);
+    // Every client with a test part is above -1; for the accuracy any evaluation asks for it.
+    if (stage_ == Stage::kLoss) AskAbove(Count(), kWithTestPart, plan.task);
     for (const ThresholdSearch& search : searches_) {
       for (const double t : search.thresholds()) AskAbove(Count(), t, plan.task);
     }
@@ -144,8 +146,6 @@ class EvaluatePhase : public PhaseScript {
 
  private:
   enum class Stage { kPooled, kAccuracy, kLoss };
-  static constexpr double kNothing = -1;  // every client with a test part is above it
-
   const char* Count() const { return stage_ == Stage::kAccuracy ? kAccuracyAbove : kTestLossAbove; }
 
   std::vector<ThresholdSearch> Fresh(Stage stage) const {
@@ -206,7 +206,7 @@ RoundPlan PlanEvaluation(v1::Probe::Point point, const RunContext& run) {
   RoundPlan plan;
   plan.record.set_kind(v1::EVALUATE_ROUND);
   plan.record.set_point(point);
-  for (const char* name : {kTestExamples, kTestLoss, kTestCorrect}) Ask(name, plan.task);
+  AskForTests(run.config.model(), plan.task);
   plan.task.set_groups(kEvaluatorGroup + 1);
   plan.rounds_in_phase = 1;
   plan.base = run.At(point);

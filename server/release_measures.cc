@@ -6,27 +6,12 @@
 
 #include "common/sums.h"
 #include "server/measures.h"
+#include "server/test_measures.h"
 
 namespace leeway {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-// 0: not a classifier.
-uint32_t ClassesOf(const v1::Model& model) {
-  switch (model.kind_case()) {
-    case v1::Model::kSoftmaxRegression:
-      return model.softmax_regression().classes();
-    case v1::Model::kMlp:
-      return model.mlp().classes();
-    case v1::Model::kCnn:
-      return model.cnn().classes();
-    case v1::Model::kLstm:
-      return model.lstm().vocabulary();
-    default:
-      return 0;
-  }
-}
 
 // The mean of half the squared distance from the mean.
 double RegressionLoss(const TaskSums& sums, const Tally& tally) {

@@ -76,7 +76,8 @@ double LargestGradient(const RunContext& run, double usual, double step) {
 }
 
 // Steps of gradient descent with eta <= 1/L do not lengthen the gradient, and lower the loss by
-// eta/2 |g|^2 each: after h of them a client is at most eta h |g|, and at most sqrt(2 eta h F_c), away.
+// eta/2 |g|^2 each: after h of them a client is at most eta h |g|, and at most sqrt(2 eta h F_c),
+// away.
 double LargestDisplacement(const RunContext& run, const v1::LocalRule& rule) {
   double needed = 0;
   if (run.scale && rule.steps() > 0) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
 #include "common/sums.h"
+#include "records/final_loss.h"
 #include "server/measures.h"
 #include "server/scale.h"
 
@@ -96,8 +97,14 @@ v1::ScriptState Script::Save() const {
 void Script::EnterPhase() {
   round_in_phase_ = 0;
   phase_.reset();
-  if (index_ >= static_cast<uint32_t>(run_.config.phases_size())) return;
-  phase_ = MakePhase(run_.config.phases(static_cast<int>(index_)), run_);
+  const auto phases = static_cast<uint32_t>(run_.config.phases_size());
+  if (index_ >= phases) return;
+  const v1::Phase& config = run_.config.phases(static_cast<int>(index_));
+  phase_ = MakePhase(config, run_);
+  // At the end of the run, so that no other round is numbered, and its cohort drawn, otherwise.
+  if (index_ + 1 == phases && EndsWithLossRound(run_.config)) {
+    phase_ = MakeFinalLossPhase(std::move(phase_), config);
+  }
 }
 
 RoundPlan Script::Next() const {
@@ -138,8 +145,15 @@ absl::Status Script::Absorb(RoundPlan& plan, const Tally& tally, Workers* worker
   run_.workers = workers;
   FillMeasures(plan.task, tally, {run_.clients, run_.examples},
                run_.constants ? &*run_.constants : nullptr, plan.record);
-  plan.record.set_distance_squared(std::numeric_limits<double>::quiet_NaN());
-  if (run_.optimum && plan.record.kind() == v1::TRAIN_ROUND) {
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  if (run_.config.model().has_linear_regression()) {  // no answer is right or wrong
+    plan.record.set_accuracy(kNaN);
+    plan.record.set_central_accuracy(kNaN);
+  }
+  plan.record.set_distance_squared(kNaN);
+  const bool on_path =
+      plan.record.kind() == v1::TRAIN_ROUND || plan.record.kind() == v1::FINAL_LOSS_ROUND;
+  if (run_.optimum && on_path) {
     plan.record.set_distance_squared(
         (ValuesOf(run_.layout, *plan.base) - ValuesOf(run_.layout, *run_.optimum)).squaredNorm());
   }

@@ -16,26 +16,26 @@ namespace leeway {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-// Below this part of the largest eigenvalue a direction is flat: the model does not depend on it, and
-// no client's gradient has a part in it.
+// Below this part of the largest eigenvalue a direction is flat: the model does not depend on it,
+// and no client's gradient has a part in it.
 constexpr double kFlat = 1e-12;
 // With so few clients their spread says little of the error of what they have in common.
 constexpr double kFewClients = 4;
-constexpr size_t kSamples = 3;          // of random signs
-constexpr uint32_t kSolveRounds = 50;   // at most, for each
-constexpr double kSolved = 1e-3;        // of the first gradient
-constexpr double kPart = 1e-2;          // t: how far to go, for the curvature at w* to hold
+constexpr size_t kSamples = 3;         // of random signs
+constexpr uint32_t kSolveRounds = 50;  // at most, for each
+constexpr double kSolved = 1e-3;       // of the first gradient
+constexpr double kPart = 1e-2;         // t: how far to go, for the curvature at w* to hold
 
-// The inverse of a symmetric matrix without its flat directions. Rows and columns are brought to one
-// scale before, so that a column in other units is not taken for flat.
+// The inverse of a symmetric matrix without its flat directions. Rows and columns are brought to
+// one scale before, so that a column in other units is not taken for flat.
 Eigen::MatrixXd InverseOf(const Eigen::MatrixXd& matrix) {
   const Eigen::VectorXd scale = matrix.diagonal().unaryExpr(
       [](double entry) { return entry > 0 ? 1 / std::sqrt(entry) : 0.0; });
   const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(scale.asDiagonal() * matrix *
                                                               scale.asDiagonal());
   const double flat = kFlat * solver.eigenvalues().maxCoeff();
-  const Eigen::VectorXd inverse = solver.eigenvalues().unaryExpr(
-      [&](double value) { return value > flat ? 1 / value : 0.0; });
+  const Eigen::VectorXd inverse =
+      solver.eigenvalues().unaryExpr([&](double value) { return value > flat ? 1 / value : 0.0; });
   return scale.asDiagonal() *
          (solver.eigenvectors() * inverse.asDiagonal() * solver.eigenvectors().transpose()) *
          scale.asDiagonal();
@@ -81,7 +81,8 @@ RoundPlan YardstickSearch::Next(const RunContext& run) const {
   plan.record.set_kind(v1::FIXED_POINT_ROUND);
   plan.record.set_point(v1::Probe::OPTIMUM);
   plan.base = run.optimum;
-  const double gradient = LargestGradient(run, kUsualGradient * MaxUpdate(run.config), kLbfgsFirstStep);
+  const double gradient =
+      LargestGradient(run, kUsualGradient * MaxUpdate(run.config), kLbfgsFirstStep);
   if (stage_ == Stage::kTargets) {
     AskForTargets(run.config.model(), plan.task);
     plan.base = run.initial;
@@ -127,7 +128,8 @@ void YardstickSearch::Absorb(RoundPlan& plan, const Tally& tally, const RunConte
   if (done()) *plan.record.mutable_yardstick() = result_;
 }
 
-// 1/2 sum p_c^2 g_c A^-1 g_c, times M/(M-1); its error from how much the clients' shares of it differ.
+// 1/2 sum p_c^2 g_c A^-1 g_c, times M/(M-1); its error from how much the clients' shares of it
+// differ.
 void YardstickSearch::AbsorbDecrement(const v1::Task& task, const Tally& tally) {
   const TaskSums sums(task, tally.shape().dimension);
   const auto weight = static_cast<double>(tally.weight());
@@ -141,18 +143,16 @@ void YardstickSearch::AbsorbDecrement(const v1::Task& task, const Tally& tally) 
   const double sum = at(kNewtonDecrement) / (weight * weight);
   const double squares = at(kNewtonDecrementSquared) / std::pow(weight, 4);
   const double spread = std::max(0.0, squares - sum * sum / clients) / (clients - 1);
-  const double error = clients < kFewClients ? sum * std::sqrt(2 / (clients - 1))
-                                             : std::sqrt(clients * spread);
+  const double error =
+      clients < kFewClients ? sum * std::sqrt(2 / (clients - 1)) : std::sqrt(clients * spread);
   const double factor = OfMean(clients) / 2;
   result_.set_sampling_error(factor * sum);
-  result_.set_sampling_error_high(
-      factor * (sum + StudentQuantile(tally.clients() - 1) * error));
+  result_.set_sampling_error_high(factor * (sum + StudentQuantile(tally.clients() - 1) * error));
 }
 
-// With random signs the mean gradient z has the covariance V, so that the mean of 1/2 z A^-1 z is what is
-// wanted. A x = -t z is solved by the search for w*, on F with a linear term.
-void YardstickSearch::AbsorbSolve(const v1::Task& task, const Tally& tally,
-                                  const RunContext& run) {
+// With random signs the mean gradient z has the covariance V, so that the mean of 1/2 z A^-1 z is
+// what is wanted. A x = -t z is solved by the search for w*, on F with a linear term.
+void YardstickSearch::AbsorbSolve(const v1::Task& task, const Tally& tally, const RunContext& run) {
   const Vector<double> gradient = MeanOf(task, tally, kGradient);
   if (residual_.size() == 0) residual_ = gradient;  // at w*
   search_.Observe(gradient - residual_ + kPart * signed_);
@@ -169,8 +169,7 @@ void YardstickSearch::AbsorbSolve(const v1::Task& task, const Tally& tally,
   for (const double sample : samples_) mean += sample / static_cast<double>(kSamples);
   const double error = ErrorOfMean(samples_, mean);
   result_.set_sampling_error(OfMean(clients) * mean);
-  result_.set_sampling_error_high(OfMean(clients) *
-                                  (mean + StudentQuantile(kSamples - 1) * error));
+  result_.set_sampling_error_high(OfMean(clients) * (mean + StudentQuantile(kSamples - 1) * error));
 }
 
 std::vector<double> YardstickSearch::Save() const {

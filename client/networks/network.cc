@@ -67,8 +67,11 @@ Outcome Network<T>::Train(const T* w, Extent extent, T scale, Rng* dropout, T* g
 }
 
 template <typename T>
-Outcome Network<T>::Test(const T* w, Extent extent) {
-  return loss_.Score(Logits(w, extent, nullptr), targets_.data());
+Outcome Network<T>::Test(const T* w, Extent extent,
+                         const std::function<void(const Block<T>& logits)>& logits) {
+  Block<T> found = Logits(w, extent, nullptr);
+  if (logits) logits(found);
+  return loss_.Score(found, targets_.data());
 }
 
 template class Network<float>;

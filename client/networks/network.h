@@ -6,6 +6,7 @@
 #define LEEWAY_CLIENT_NETWORKS_NETWORK_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -40,7 +41,9 @@ class Network {
   // Sums at w over the batch; the gradient of scale * loss_sum is written or
   // added to `gradient`. Drops values if `dropout` is not null.
   Outcome Train(const T* w, Extent extent, T scale, Rng* dropout, T* gradient, Write write);
-  Outcome Test(const T* w, Extent extent);
+  // `logits`, if not null, is called with them before they are lost: one row per target.
+  Outcome Test(const T* w, Extent extent,
+               const std::function<void(const Block<T>& logits)>& logits = nullptr);
 
  private:
   Block<T> Logits(const T* w, Extent extent, Rng* dropout);

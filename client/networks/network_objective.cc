@@ -135,22 +135,23 @@ class NetworkObjective final : public Objective<float> {
 
   // Forward only: a third of the work of a gradient.
   double Loss(ConstVectorRef<float> w, VectorRef<float>) override {
-    const TestResult result = TestOn(data_.train, w);
+    const TestResult result = TestOn(data_.train, w, {});
     const double mean =
         result.examples > 0 ? result.loss_sum / static_cast<double>(result.examples) : 0;
     return mean + Penalty(w);
   }
 
   TestResult Test(ConstVectorRef<float> w) override {
-    return data_.test ? TestOn(*data_.test, w) : TestResult();
+    if (!data_.test) return {};
+    TestResult result;
+    result.labels.resize(Classes());
+    return TestOn(*data_.test, w, std::move(result));
   }
 
   TargetSummary Targets() const override {
     const bool text = model_.has_lstm();
     TargetSummary summary;
-    summary.shares.resize(text               ? model_.lstm().vocabulary()
-                          : model_.has_mlp() ? model_.mlp().classes()
-                                             : model_.cnn().classes());
+    summary.shares.resize(Classes());
     Typed(data_.train.y, [&](const auto* y) {
       for (size_t i = 0; i < data_.train.y.size(); ++i) {
         summary.shares[static_cast<size_t>(Read(y + i))] += 1;
@@ -164,13 +165,30 @@ class NetworkObjective final : public Objective<float> {
   }
 
  private:
-  TestResult TestOn(const DataPart& part, const ConstVectorRef<float>& w) {
-    TestResult result;
+  size_t Classes() const {
+    return model_.has_lstm()  ? model_.lstm().vocabulary()
+           : model_.has_mlp() ? model_.mlp().classes()
+                              : model_.cnn().classes();
+  }
+
+  // Labels and scores are counted where `result` has room for labels.
+  TestResult TestOn(const DataPart& part, const ConstVectorRef<float>& w, TestResult result) {
     Network<float>& network = ThreadNetwork(model_, schema_, key_);
+    const auto count = [&](const networks::Block<float>& logits) {
+      if (result.labels.empty()) return;
+      for (Index i = 0; i < logits.rows(); ++i) {
+        const int32_t label = network.targets()[i];
+        if (model_.has_lstm() && label == kPadToken) continue;
+        ++result.labels[static_cast<size_t>(label)];
+        if (result.labels.size() != 2 || model_.has_lstm()) continue;
+        result.scores[label].push_back(static_cast<double>(logits(i, 1)) -
+                                       static_cast<double>(logits(i, 0)));
+      }
+    };
     const Index size = static_cast<Index>(part.examples());
     for (Index first = 0; first < size; first += network.largest().examples) {
       const Index end = std::min(size, first + network.largest().examples);
-      const Outcome outcome = network.Test(w.data(), Fill(part, {}, first, end, network));
+      const Outcome outcome = network.Test(w.data(), Fill(part, {}, first, end, network), count);
       result.examples += outcome.rows;
       result.loss_sum += outcome.loss_sum;
       result.correct += outcome.correct;

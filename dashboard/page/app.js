@@ -14,11 +14,21 @@ const kRowsShown = 200;
 const find = (id) => document.getElementById(id);
 const say = (id, text) => { if (find(id).textContent !== text) find(id).textContent = text; };
 
-function number(value) {
+// What a measure is called: the same name in the report and in `leeway show`.
+const title = (name) => (measures.find((one) => one.name === name) || {title: name}).title;
+
+// With four digits, as everywhere in Leeway; losses, which are compared with one another, with six.
+function number(value, digits = 4) {
   if (value === null || value === undefined) return '–';
-  if (value === 0 || (Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6)) return String(Number(value.toPrecision(6)));
-  return value.toExponential(3);
+  if (value === 0 || (Math.abs(value) >= 1e-3 && Math.abs(value) < 1e5)) return String(Number(value.toPrecision(digits)));
+  const [mantissa, power] = value.toExponential(digits - 1).split('e');
+  const raised = [...String(Number(power))].map((c) => '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'['-0123456789'.indexOf(c)]).join('');
+  return Number(mantissa) === 1 ? `10${raised}` : `${Number(mantissa)}×10${raised}`;
 }
+
+const counted = (count, noun) => `${count} ${noun}${count === 1 ? '' : 's'}`;
+const percent = (share) => `${number(100 * share)} %`;
+const time = (seconds) => `${new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ')} UTC`;
 
 function duration(seconds) {
   if (seconds < 1) return 'less than a second';
@@ -28,15 +38,21 @@ function duration(seconds) {
 }
 
 // cells: text or numbers; numbers keep their exact value in data-value. A head that begins with a
-// space is of numbers, one that ends with a colon of single words, which are not broken.
+// space is of numbers, one that ends with a colon of single words, which are not broken. A cell
+// {text, className} has a colour.
 function fill(table, heads, rows) {
-  const cell = (tag, value, head) => {
+  const plain = (head) => head.replace(':', '').trim();
+  const cell = (tag, content, head) => {
     const made = document.createElement(tag);
+    const value = content !== null && content.text !== undefined ? content.text : content;
     const numeric = typeof value === 'number' || value === null;
-    made.textContent = tag === 'th' ? value.replace(':', '').trim() : numeric ? number(value) : value;
+    const digits = head.toLowerCase().endsWith('loss') ? 6 : 4;
+    made.textContent = tag === 'th' ? plain(value) : numeric ? number(value, digits) : value;
+    made.dataset.head = plain(head); // a phone shows it beside the value
     if (numeric && value !== null) made.dataset.value = String(value);
     if (numeric || head.startsWith(' ')) made.className = 'number';
     if (head.endsWith(':')) made.className = 'word';
+    if (content !== null && content.className) made.classList.add(content.className);
     if (tag === 'th') made.scope = 'col';
     return made;
   };
@@ -81,13 +97,16 @@ function showProgress() {
   let text = '';
   let part = 0;
   if (p.state === 'gathering') {
-    text = `${p.joined} of ${p.expected} clients have joined.`;
+    text = `${p.joined} of ${counted(p.expected, 'client')} ${p.expected === 1 ? 'has' : 'have'} joined.`;
     part = p.expected ? p.joined / p.expected : 0;
   } else if (p.state === 'done') {
-    text = `Done: ${p.round} rounds.`;
+    text = `Done: ${counted(p.round, 'round')}.`;
     part = 1;
+  } else if (p.state === 'stopped') {
+    text = `Stopped after ${counted(p.round, 'round')}, in phase ${p.phase + 1} of ${latest.phases.length}. ` +
+           'The command that started it goes on where it stopped.';
   } else if (p.state === 'failed') {
-    text = `Failed. The last round to tell of is ${p.round}, of phase ${p.phase + 1} of ${latest.phases.length}.`;
+    text = `Failed after ${counted(p.round, 'round')}, in phase ${p.phase + 1} of ${latest.phases.length}.`;
   } else {
     const of = p.rounds_in_phase ? ` of ${p.rounds_in_phase}` : '';
     text = `Phase ${p.phase + 1} of ${latest.phases.length}, round ${p.round_in_phase}${of}; ` +
@@ -123,7 +142,8 @@ function showVerdict() {
   fill('release', [' H', ' difference', ' 95 % from', ' to', ' in standard errors', ' efficiency', ' lost', ' clients that lose', 'verdict:'],
        verdict.releases.map((r) => [r.h, r.difference, r.interval_low, r.interval_high, r.difference_in_standard_errors,
                                     r.efficiency, r.lost, r.losers, r.verdict]));
-  fill('evidence', [' H', ' loss gap', ' share lost', ' in standard errors', ' |w_H − w*|²', ' ρ²', ' bound', 'verdict:'],
+  fill('evidence', [' H', ' loss gap', ' share lost', ' in standard errors', ' ‖w_H − w*‖²', ` ${title('unbiased_drift_squared')}`,
+                    ` ${title('drift_bound')}`, 'verdict:'],
        verdict.evidence.map((e) => [e.h, e.gap, e.lost, e.gap_in_standard_errors, e.distance_squared,
                                     e.unbiased_drift_squared, e.drift_bound, e.verdict]));
 }
@@ -134,7 +154,7 @@ function showProbes() {
     select.replaceChildren(...run.probes.map((probe, i) => {
       const option = document.createElement('option');
       option.value = String(i);
-      option.textContent = `${probe.point}, round ${probe.round}, ${probe.clients} clients`;
+      option.textContent = `${probe.point}, round ${probe.round}, ${counted(probe.clients, 'client')}`;
       return option;
     }));
   }
@@ -144,45 +164,63 @@ function showProbes() {
   find('probe-choice').hidden = !probe;
   find('drift-h-none').hidden = Boolean(probe);
   Charts.driftOverSteps(probe);
-  fill('drift-h-table', [' H', ' ρ²', ' 95 % low', ' 95 % high', ' bound', ' older theory'],
+  fill('drift-h-table', [' H', ` ${title('unbiased_drift_squared')}`, ' 95 % from', ' to', ` ${title('drift_bound')}`,
+                         ` ${title('classic_bound')}`],
        (probe ? probe.steps : []).map((s) => [s.h, s.unbiased_drift_squared, s.interval_low,
                                               s.interval_high, s.drift_bound, s.classic_bound]));
 }
 
 function showRounds() {
   Charts.driftOverRounds(run.rounds);
-  Charts.loss(run.rounds);
+  Charts.loss(run.rounds, latest.run.final_loss, run.evaluations);
   const last = run.rounds[run.rounds.length - 1];
   find('drift-r-none').hidden = Boolean(last);
-  say('loss-now', last ? `${number(last.loss)} after ${run.rounds.length} training rounds` : 'No training round yet.');
-  if (last) find('loss-now').dataset.value = String(last.loss);
-  fill('rounds-table', [' round', ' loss', ' ρ²', ' bound', ' reports', ' seconds'],
-       run.rounds.slice(-20).reverse().map((r) => [r.round, r.loss, r.average_drift_squared,
+  // A round measures the loss of the model that it starts from.
+  const now = latest.run.final_loss || (last && {loss: last.loss, rounds: last.round - 1});
+  say('loss-now', now ? `Training loss ${number(now.loss, 6)} after ${counted(now.rounds, 'round')}.` : 'No training round yet.');
+  if (now) find('loss-now').dataset.value = String(now.loss);
+  fill('rounds-table', [' round', ' loss', ` ${title('unbiased_drift_squared')}`, ` ${title('drift_bound')}`, ' reports', ' seconds'],
+       run.rounds.slice(-20).reverse().map((r) => [r.round, r.loss, r.unbiased_drift_squared,
                                                    r.drift_bound, r.reports, r.seconds]));
+}
+
+function testText(loss, accuracy, majority, auc) {
+  const parts = [];
+  if (loss !== null) parts.push(`loss ${number(loss, 6)}`);
+  if (accuracy !== null) parts.push(`accuracy ${percent(accuracy)}` + (majority ? ` (most frequent class: ${percent(majority)})` : ''));
+  if (auc) parts.push(`AUC ${number(auc)}`);
+  return parts.join(', ');
 }
 
 function showEvaluations() {
   Charts.accuracy(run.evaluations);
   const last = run.evaluations[run.evaluations.length - 1];
-  let text = 'No evaluation yet.';
-  if (last) {
-    const parts = [];
-    if (last.loss !== null) parts.push(`loss ${number(last.loss)}`);
-    if (last.test_loss !== null) parts.push(`test loss ${number(last.test_loss)}`);
-    if (last.accuracy !== null) parts.push(`accuracy ${(100 * last.accuracy).toFixed(2)} %`);
-    text = parts.length ? `${parts.join(', ')}.` : 'No client has test data.';
+  const parts = [];
+  if (last && last.test_examples > 0) {
+    parts.push(`Test ${testText(last.test_loss, last.accuracy, last.majority_accuracy, last.auc)} on ` +
+               counted(last.test_examples, 'example') +
+               (last.test_clients ? ` of ${last.test_clients} of ${counted(last.reports, 'client')}` : '') + '.');
   }
-  say('accuracy-now', text);
-  fill('evaluations-table', [' round', ' loss', ' test loss', ' accuracy', ' test examples'],
-       run.evaluations.map((e) => [e.round, e.loss, e.test_loss, e.accuracy, e.test_examples]));
+  if (last && last.central_examples > 0) {
+    parts.push(`Central test ${testText(last.central_loss, last.central_accuracy, last.central_majority_accuracy, last.central_auc)} on ` +
+               `${counted(last.central_examples, 'example')}.`);
+  }
+  say('accuracy-now', !last ? 'No evaluation yet.' : parts.length ? parts.join(' ') : 'No client has test data.');
+  fill('evaluations-table', [' rounds of training', ' test loss', ' accuracy', ' most frequent class', ' AUC', ' examples', ' clients'],
+       run.evaluations.map((e) => [e.trained_rounds, e.test_loss, e.accuracy, e.majority_accuracy || null, e.auc || null,
+                                   e.test_examples, e.test_clients]));
+  const spread = last ? last.percentiles : [];
+  fill('percentiles-table', [' of the clients, %', ' have accuracy at most', ' have test loss at most'],
+       spread.map((one) => [one.percent, one.accuracy, one.loss]));
 }
 
 // Measures that have no chart above, each in a chart of its own: [{id, title, about, over, points}].
 function otherMeasures() {
   const lists = [
-    {records: run.rounds, over: 'training round', x: (r, i) => i + 1,
+    {records: run.rounds, x: (r) => r.round - 1,
      drawn: ['loss', 'average_drift_squared', 'unbiased_drift_squared', 'drift_bound']},
-    {records: run.evaluations, over: 'round of the run', x: (r) => r.round, drawn: ['accuracy']},
+    {records: run.evaluations.filter((e) => e.trained_rounds !== null), x: (r) => r.trained_rounds,
+     drawn: ['accuracy', 'central_accuracy', 'test_loss', 'majority_accuracy', 'central_majority_accuracy']},
   ];
   const metrics = new Set(run.rounds.flatMap((r) => Object.keys(r).filter((key) => key.startsWith('metric/'))));
   const all = [...measures, ...[...metrics].sort().map((name) => ({
@@ -196,7 +234,7 @@ function otherMeasures() {
       // Zero all along is what rounds have that did not measure it.
       if (!points.some((p) => p.y !== 0)) continue;
       found.push({id: `measure-${k}-${name}`, title: k ? `${title}, evaluations` : title, about,
-                  over: list.over, points});
+                  over: 'rounds of FedAvg', points});
     }
   });
   return found;
@@ -218,7 +256,7 @@ function measureSection(one) {
   canvas.setAttribute('role', 'img');
   canvas.setAttribute('aria-label', `${one.title} over ${one.over}`);
   box.append(canvas);
-  card.append(about, box);
+  card.append(about, box, Charts.scaleSwitch(one.id));
   section.append(title, card);
   return section;
 }
@@ -239,25 +277,30 @@ function showMeasures() {
 
 function showClients() {
   const over = !latest.live || latest.progress.state === 'done' || latest.progress.state === 'failed';
+  const away = (c) => !over && c.state === 'away';
   const known = run.clients.filter(Boolean);
   const refused = known.filter((c) => c.refusals > 0 || c.state === 'quarantined');
-  say('clients-text', known.length === 0 ? 'No client has joined yet.' : `${latest.clients_total} clients` +
+  say('clients-text', known.length === 0 ? 'No client has joined yet.' : counted(latest.clients_total, 'client') +
       (over ? '' : `, ${latest.progress.joined} connected`) +
       (!over && latest.progress.waiting ? `, ${latest.progress.waiting} wait to take part` : '') + (refused.length ? `, ${refused.length} refused at least once` : '') +
       (known.length < latest.clients_total ? `; the first ${known.length} are listed` : '') + '.');
   // Those with trouble first.
   const order = [...known].sort((a, b) => (b.refusals - a.refusals) ||
       (over ? 0 : (b.state !== 'connected') - (a.state !== 'connected')) || (a.index - b.index));
-  fill('clients', ['client', 'state:', ' examples', ' last report, round', ' refusals', 'last reason'],
-       order.slice(0, kRowsShown).map((c) => [c.id, over && c.state !== 'quarantined' ? '–' : c.state, c.examples,
-                                              c.last_report || null, c.refusals, c.reason]));
+  const state = (c) => {
+    if (c.state === 'quarantined') return {text: c.state, className: 'trouble'};
+    if (over) return '–';
+    const since = c.away_since ? ` since ${time(c.away_since)}` : '';
+    return away(c) ? {text: `away${since}`, className: 'trouble'} : {text: c.state, className: 'well'};
+  };
+  fill('clients', ['client', 'state', ' examples', ' last report, round', ' refusals', 'reason'],
+       order.slice(0, kRowsShown).map((c) => [c.id, state(c), c.examples, c.last_report || null, c.refusals, c.reason]));
 }
 
 function showEvents() {
   say('events-text', run.events.length ? '' : 'Nothing has happened yet.');
-  fill('events', ['time:', 'what:', 'who', 'text'], run.events.slice(-kRowsShown).reverse().map((e) =>
-    [new Date(e.time * 1000).toISOString().slice(0, 19).replace('T', ' '), e.trouble ? `${e.kind} !` : e.kind, e.subject,
-     e.text]));
+  fill('events', ['time', 'what:', 'who', 'details'], run.events.slice(-kRowsShown).reverse().map((e) =>
+    [time(e.time), {text: e.kind, className: e.trouble ? 'trouble' : ''}, e.subject, e.text]));
 }
 
 function show() {
@@ -285,7 +328,8 @@ function follow() {
   source.onmessage = (message) => {
     lastId = message.lastEventId;
     take(JSON.parse(message.data));
-    if (!ended) connection(latest.live ? 'live' : 'finished run', latest.live ? 'live' : '');
+    const words = latest.live ? 'live' : latest.progress.state === 'stopped' ? 'stopped run' : 'finished run';
+    if (!ended) connection(words, latest.live ? 'live' : '');
   };
   source.addEventListener('end', () => {
     ended = true;
@@ -306,5 +350,6 @@ find('probe').addEventListener('change', (event) => {
   show();
 });
 find('measures-box').addEventListener('toggle', show);
+for (const id of ['drift-h', 'drift-r', 'loss', 'accuracy']) find(id).parentElement.after(Charts.scaleSwitch(id));
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', show);
 follow();

@@ -20,7 +20,7 @@ TEST(EstimateTest, RoundsAreKnownOrBounded) {
   EXPECT_EQ(Rounds("optimum { max_rounds: 500 }"), "1 to 501 rounds");
   EXPECT_EQ(Rounds("probe {}"), "1 round");
   EXPECT_EQ(Rounds("train { rounds: 100 probe_at: [0, 50, 100] evaluate_every: 30 }"),
-            "106 rounds");
+            "107 rounds");  // one for the loss of the final model
   EXPECT_EQ(Rounds("evaluate {}"), "1 round");
   EXPECT_EQ(Rounds("evaluate { percentiles: [50] }"), "1 to 11 rounds");
   EXPECT_EQ(Rounds("fixed_point { steps: [1, 2, 5] max_rounds: 200 }"), "6 to 603 rounds");

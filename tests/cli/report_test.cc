@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -45,6 +47,30 @@ RunSummary FullRun() {
   return run;
 }
 
+// After 10, 20 and 30 rounds of the training phase.
+void AddEvaluations(RunSummary& run) {
+  for (uint32_t i = 1; i <= 3; ++i) {
+    v1::RoundRecord& evaluation = AddRecord(run, v1::EVALUATE_ROUND, 4);
+    evaluation.set_round_in_phase(10 * i);
+    evaluation.set_loss(std::nan(""));  // an evaluation does not touch the training data
+    evaluation.set_loss_standard_error(std::nan(""));
+    evaluation.set_accuracy(0.2 * i);
+    evaluation.set_majority_accuracy(0.25);
+    evaluation.set_auc(0.3 * i);
+    evaluation.set_test_loss(1.0 / i);
+    evaluation.set_test_examples(70);
+    evaluation.set_base_sha256(std::to_string(i));  // of three models
+  }
+}
+
+const Chart& ChartOf(const Report& report, const std::string& id) {
+  for (const Chart& chart : report.charts) {
+    if (chart.id == id) return chart;
+  }
+  ADD_FAILURE() << "there is no chart " << id;
+  return report.charts.front();
+}
+
 std::vector<std::string> Ids(const Report& report) {
   std::vector<std::string> ids;
   for (const Chart& chart : report.charts) ids.push_back(chart.id);
@@ -68,7 +94,8 @@ TEST(ReportTest, HasEveryChartWithData) {
     EXPECT_THAT(page, HasSubstr("<figure class=\"card\" id=\"" + chart.id + "\""));
     EXPECT_GE(Count(ChartSvg(chart, SvgUse::kPage), "class=\"line\""), chart.series.size());
   }
-  EXPECT_EQ(Count(page, "<svg "), report.charts.size() + report.measures.size());
+  // Each for a desk and for a phone.
+  EXPECT_EQ(Count(page, "<svg "), 2 * (report.charts.size() + report.measures.size()));
   EXPECT_THAT(page, Not(HasSubstr("nan")));
 }
 
@@ -79,26 +106,77 @@ TEST(ReportTest, HasAChartForEveryOtherMeasureWithValues) {
     if (record.kind() != v1::PROBE_ROUND) continue;
     for (v1::DriftAtSteps& drift : *record.mutable_drift()) drift.set_encoding_variance(1e-9);
   }
-  for (int i = 1; i <= 3; ++i) {
-    v1::RoundRecord& evaluation = AddRecord(run, v1::EVALUATE_ROUND, 4);
-    evaluation.set_accuracy(0.2 * i);
-    evaluation.set_base_sha256(std::to_string(i));  // of three models
-  }
+  AddEvaluations(run);
   const Report report = MakeReport(run);
   std::vector<std::string> ids;
   for (const Chart& chart : report.measures) ids.push_back(chart.id);
-  EXPECT_THAT(ids, ElementsAre("loss_over_evaluations", "loss_standard_error_over_rounds",
-                               "loss_standard_error_over_evaluations", "accuracy_over_evaluations",
+  EXPECT_THAT(ids, ElementsAre("loss_standard_error_over_rounds", "auc_over_evaluations",
                                "encoding_variance_over_steps"));
-  const Chart& accuracy = report.measures[3];
-  EXPECT_EQ(accuracy.title, "Accuracy over evaluations");
-  EXPECT_THAT(accuracy.description, HasSubstr("Share of test examples answered correctly"));
+  const Chart& auc = report.measures[1];
+  EXPECT_EQ(auc.title, "AUC over evaluations");
+  EXPECT_THAT(auc.description, HasSubstr("Area under the ROC curve"));
+  ASSERT_EQ(auc.series.size(), 1u);
+  EXPECT_EQ(auc.series[0].points.size(), 3u);
+  EXPECT_EQ(auc.series[0].points[2].y, 0.3 * 3);
+  const std::string page = ReportPage(report, "");
+  EXPECT_THAT(page, AllOf(HasSubstr("Other measures"), HasSubstr("id=\"auc_over_evaluations")));
+  // The ends of an interval belong to its figure, and how long a round took is no measure.
+  EXPECT_THAT(page, Not(HasSubstr("interval_low")));
+  EXPECT_THAT(page, Not(HasSubstr("seconds_over")));
+}
+
+TEST(ReportTest, AccuracyAndTestLossStandOverTheRoundsOfTraining) {
+  RunSummary run = FullRun();
+  AddEvaluations(run);
+  const Report report = MakeReport(run);
+  const Chart& accuracy = ChartOf(report, "accuracy_over_rounds");
+  EXPECT_EQ(accuracy.title, "Accuracy over training rounds");
   ASSERT_EQ(accuracy.series.size(), 1u);
   EXPECT_EQ(accuracy.series[0].points.size(), 3u);
-  EXPECT_EQ(accuracy.series[0].points[2].y, 0.2 * 3);
-  const std::string page = ReportPage(report, "");
-  EXPECT_THAT(page,
-              AllOf(HasSubstr("Other measures"), HasSubstr("id=\"accuracy_over_evaluations")));
+  EXPECT_EQ(accuracy.series[0].points[1].x, 20);
+  EXPECT_EQ(accuracy.series[0].points[1].y, 100 * 0.4);
+  ASSERT_EQ(accuracy.guides.size(), 1u);
+  EXPECT_EQ(accuracy.guides[0].label, "most frequent class: 25 %");
+  const Chart& loss = ChartOf(report, "loss_over_rounds");
+  ASSERT_EQ(loss.series.size(), 2u);
+  EXPECT_EQ(loss.series[1].name, "test loss");
+  EXPECT_EQ(loss.series[1].points[2].x, 30);
+}
+
+TEST(ReportTest, TheLossOfTheFinalModelEndsItsCurve) {
+  RunSummary run = FullRun();
+  const v1::RoundRecord last = run.records.back();
+  ASSERT_EQ(last.kind(), v1::TRAIN_ROUND);
+  run.config.mutable_phases(static_cast<int>(last.phase()))
+      ->mutable_train()
+      ->set_rounds(static_cast<uint32_t>(last.round_in_phase()));
+  v1::RoundRecord& end = AddRecord(run, v1::FINAL_LOSS_ROUND, last.phase());
+  end.set_round_in_phase(last.round_in_phase());
+  end.set_base_sha256(last.model_sha256());
+  end.set_loss(0.03125);
+  const Report report = MakeReport(run);
+  const ChartPoint& point = ChartOf(report, "loss_over_rounds").series[0].points.back();
+  EXPECT_EQ(point.x, static_cast<double>(last.round_in_phase()));
+  EXPECT_EQ(point.y, 0.03125);
+  EXPECT_THAT(ReportPage(report, ""), HasSubstr("0.03125 after 50 rounds"));
+}
+
+TEST(ReportTest, NoTwoChartsShareATitle) {
+  RunSummary run = FullRun();
+  v1::RoundRecord again;
+  for (const v1::RoundRecord& record : run.records) {
+    if (record.kind() == v1::PROBE_ROUND) again = record;
+  }
+  again.set_round(run.records.back().round() + 1);
+  run.records.push_back(again);
+  AddEvaluations(run);
+  const Report report = MakeReport(run);
+  std::set<std::string> titles;
+  for (const std::vector<Chart>* charts : {&report.charts, &report.measures}) {
+    for (const Chart& chart : *charts) {
+      EXPECT_TRUE(titles.insert(chart.title).second) << chart.title;
+    }
+  }
 }
 
 TEST(ReportTest, StandsAloneAndStartsWithTheVerdict) {
@@ -153,7 +231,7 @@ TEST(ReportTest, PhasesOfTheSameStepsAreToldApart) {
   AddTraining(run, 7, 10, 5);
   for (v1::RoundRecord& record : run.records) record.set_batch_size(record.phase() == 7 ? 4 : 0);
   std::vector<std::string> names;
-  for (const TrainingCurve& curve : TrainingOf(run)) names.push_back(curve.name);
+  for (const TrainingCurve& curve : TrainingCurves(run)) names.push_back(curve.name);
   EXPECT_THAT(names, ElementsAre("H = 10, η = 0.01, phase 5", "H = 10, η = 0.01, phase 6", "H = 20",
                                  "H = 10, batches of 4"));
 }

@@ -78,21 +78,26 @@ class DashboardTest(LeewayCase):
                                       "drift_bound", "classic_bound"]):
             self.assertEqual(self.column(browser, "drift-h-table", index), [s[name] for s in probe], name)
         rounds = shown["rounds"][-20:][::-1]
-        for index, name in enumerate(["round", "loss", "average_drift_squared", "drift_bound",
+        for index, name in enumerate(["round", "loss", "unbiased_drift_squared", "drift_bound",
                                       "reports", "seconds"]):
             self.assertEqual(self.column(browser, "rounds-table", index), [r[name] for r in rounds], name)
         evaluations = shown["evaluations"]
-        for index, name in enumerate(["round", "loss", "test_loss", "accuracy", "test_examples"]):
+        for index, name in enumerate(["trained_rounds", "test_loss", "accuracy"]):
             self.assertEqual(self.column(browser, "evaluations-table", index),
                              [e[name] for e in evaluations], name)
-        self.assertEqual(browser.evaluate("Number(document.getElementById('loss-now').dataset.value)"),
-                         shown["rounds"][-1]["loss"])
+        final = shown["final_loss"]
+        self.assertEqual(browser.evaluate("Number(document.getElementById('loss-now').dataset.value)"), final["loss"])
+        self.assertIn(f"after {final['rounds']} rounds", browser.evaluate("document.getElementById('loss-now').textContent"))
+        # The charts have the names of the report, and count the rounds that a model has behind it.
+        self.assertEqual(browser.evaluate("Charts.seriesOf('drift-r').map((s) => s.label)"), ["ρ²", "Jensen bound"])
+        loss = browser.evaluate("Charts.seriesOf('loss')[0].data.map((p) => [p.x, p.y])")
+        self.assertEqual(loss, [[r["round"] - 1, r["loss"]] for r in shown["rounds"]] + [[final["rounds"], final["loss"]]])
         self.assertEqual(browser.evaluate("run.rounds"), shown["rounds"])
         self.assertEqual(browser.evaluate("run.fixed_points"), shown["fixed_points"])
 
     def assert_other_measures(self, browser):
         """What has no chart of its own is drawn when the box is opened, with what it is."""
-        for name in ("loss standard error", "distance squared"):
+        for name in ("loss standard error", "‖w − w*‖²"):
             self.assertIn(name, browser.evaluate("document.getElementById('measures-text').textContent"))
         browser.evaluate("document.getElementById('measures-box').open = true")
         browser.wait("document.getElementById('measure-0-distance_squared').offsetHeight > 50")
@@ -161,6 +166,22 @@ class DashboardTest(LeewayCase):
         self.assert_same_values(browser, self.show())
         self.assert_quiet(browser, allowed=["net::ERR_"])
 
+    def test_a_client_that_is_away_says_since_when_and_why(self):
+        config = CONFIG.replace("rounds: 30", "rounds: 100000")
+        _, address, url, folders, _ = self.start_watched(config=config)
+        browser = self.browse(url)
+        clients = self.join(address, folders)
+        browser.wait("run.rounds.length > 5")
+        clients[4].kill()
+        browser.wait("document.querySelector('#clients td.trouble').closest('tr').innerText.includes('ended')")
+        row = browser.evaluate("document.querySelector('#clients td.trouble').closest('tr').innerText")
+        name = os.path.basename(folders[4])
+        self.assertIn(name, row)
+        self.assertRegex(row, r"away since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC")
+        self.assertIn(f"the connection of {name} ended", row)
+        self.assertIn(f"the connection of {name} ended", browser.evaluate("document.getElementById('events').innerText"))
+        self.assert_quiet(browser)
+
     def test_a_finished_run_on_phone_and_in_the_dark(self):
         server, address, _, folders, _ = self.start_watched()
         clients = self.join(address, folders)
@@ -179,6 +200,15 @@ class DashboardTest(LeewayCase):
         # Nothing is wider than the screen, and dark is dark.
         self.assertEqual(phone.evaluate("document.documentElement.scrollWidth"), 360)
         self.assertEqual(phone.evaluate("getComputedStyle(document.body).backgroundColor"), "rgb(18, 22, 28)")
+        # An event's text is whole, and so is every chart.
+        self.assertEqual(phone.evaluate(
+            "[...document.querySelectorAll('#events td, canvas')].filter((e) => e.offsetParent !== null && "
+            "(e.getBoundingClientRect().right > innerWidth || e.scrollWidth > e.clientWidth + 1)).length"), 0)
+        # Axes are switched between linear and logarithmic.
+        before = phone.evaluate("document.getElementById('loss-log').checked")
+        phone.evaluate("document.getElementById('loss-log').click()")
+        self.assertEqual(phone.evaluate("document.getElementById('loss-log').checked"), not before)
+        self.assertEqual(phone.evaluate("Charts.scaleOf('loss')"), "linear" if before else "logarithmic")
         # By keyboard alone: every stop is visible, and the tables are among them.
         stops = phone.evaluate(
             "[...document.querySelectorAll('a, select, summary, [tabindex=\"0\"]')].map((e) => "

@@ -19,7 +19,9 @@ window.addEventListener('error', e => window.pageErrors.push(String(e.message ||
 # those of matplotlib.
 LOOK = """<script>
 window.addEventListener('load', () => {
-  const charts = [...document.querySelectorAll('svg')].map(svg => {
+  // Those for a phone are hidden on a desk.
+  const shown = [...document.querySelectorAll('svg')].filter(svg => svg.getBoundingClientRect().width > 0);
+  const charts = shown.map(svg => {
     const frame = svg.getBoundingClientRect();
     const inside = e => {
       const b = e.getBoundingClientRect();

@@ -92,7 +92,7 @@ class EvaluationTest(LeewayCase):
         self.assertIn(f"central test loss {losses.mean():.6g}", text)
         self.run_program("leeway", "report", self.path(run), "--out", self.path("page.html"))
         with open(self.path("page.html")) as page:
-            self.assertIn("90 % of clients: accuracy at most", page.read())
+            self.assertIn("90 % of the clients: accuracy at most", page.read())
 
     def evaluations(self, out):
         """All but when they were made, and how long that took."""

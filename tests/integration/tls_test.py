@@ -150,7 +150,7 @@ class TlsTest(LeewayCase):
         clients = [self.start("leeway-client", "--server", address, *self.flags(f"client_00{i}"),
                               os.path.join(self.data, f"client_00{i}"), log=f"client{i}.log")
                    for i in range(3)]
-        self.await_text("server.log", "client(s), first")
+        self.await_text("server.log", "joined")
         self.certs("revoke", pki, "client_001")
         self.assertEqual(clients[1].wait(TIMEOUT), 1)
         self.assertIn("'client_001' has been revoked", self.log("client1.log"))

@@ -152,7 +152,8 @@ TEST(MeasuresTest, AreTheDoublesThatAreNoSettings) {
                            "average_drift_squared", "encoding_variance"}) {
     EXPECT_EQ(names.count(name), 1u) << name;
   }
-  for (const char* name : {"step_size", "server_rate", "opened", "h", "round"}) {
+  for (const char* name : {"step_size", "server_rate", "opened", "h", "round", "seconds",
+                           "interval_low", "interval_high"}) {
     EXPECT_EQ(names.count(name), 0u) << name;
   }
 }
@@ -165,6 +166,8 @@ TEST(MeasuresTest, SayWhatTheirCommentsSay) {
   EXPECT_FALSE(error->OfDrift());
   const Measure* bound = Find("drift_bound");
   ASSERT_NE(bound, nullptr);
+  EXPECT_EQ(bound->title, "Jensen bound");
+  EXPECT_EQ(TitleOf("unbiased_drift_squared"), "ρ²");
   EXPECT_EQ(bound->about, "sum p_c |B_c|^2: its Jensen bound.");
   EXPECT_TRUE(bound->OfDrift());
   for (const Measure& measure : Measures()) EXPECT_NE(measure.about, "") << measure.name;

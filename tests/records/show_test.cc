@@ -155,7 +155,7 @@ TEST(RunJsonTest, WhatIsNotThereIsNull) {
   run.directory = "runs/new";
   EXPECT_EQ(json::parse(RunJson(run)), json::parse(R"({
     "status": "gathering", "seed": null, "optimum": null, "constants": null,
-    "fixed_points": [], "releases": [], "probes": [], "rounds": [], "evaluations": [], "troubles": 0, "final_model": null,
+    "fixed_points": [], "releases": [], "probes": [], "rounds": [], "final_loss": null, "evaluations": [], "troubles": 0, "final_model": null,
     "run_id": null, "config": null, "models": {}, "clients": [], "epochs": [], "events": []})"));
   EXPECT_THAT(RunText(run), HasSubstr("waiting for its clients"));
 }
@@ -185,7 +185,8 @@ TEST(ConclusionTest, SaysWhatTheSharesSay) {
               HasSubstr("reaches 30 % of its bound (at H = 10): client disagreement cancels only"));
   EXPECT_THAT(Conclusion(ProbeWithShares({{2, 0.97}, {10, 0.5}})), HasSubstr("does not cancel"));
   EXPECT_THAT(Conclusion(ProbeWithShares({{5, 0.01}})), HasSubstr("for H = 5"));
-  EXPECT_THAT(Conclusion(ProbeWithShares({{5, 1e-12}})), HasSubstr("cannot be told from zero"));
+  EXPECT_THAT(Conclusion(ProbeWithShares({{5, 1e-12}})),
+              HasSubstr("cannot be distinguished from zero"));
   EXPECT_THAT(Conclusion(ProbeWithShares({{1, 0.9}})), HasSubstr("no client drifts"));
 }
 

@@ -353,6 +353,15 @@ TEST(RisingLossTest, TrainingThatMadeTheLossWorseIsTold) {
   EXPECT_THAT(RisingLosses(run)[0], AllOf(HasSubstr("it was 15 at first and 28 before the last"),
                                           HasSubstr("auto_step_size: true")));
   EXPECT_THAT(ResultsText(run), HasSubstr("Warning: training made the loss worse"));
+  // Where the loss at the end is known, it is what counts.
+  RunSummary ended = run;
+  ended.records.back().set_model_sha256("the end");
+  v1::RoundRecord& end = AddRecord(ended, v1::FINAL_LOSS_ROUND, phase);
+  end.set_base_sha256("the end");
+  end.set_loss(29);
+  EXPECT_THAT(RisingLosses(ended)[0], HasSubstr("it was 15 at first and 29 after 1 round ("));
+  end.set_loss(14);
+  EXPECT_THAT(RisingLosses(ended), IsEmpty());
   last.set_step_size(0.2);
   EXPECT_THAT(RisingLosses(run)[0], HasSubstr("0.2 is above 2/L = 0.1"));
   // Of other clients the loss may be higher by chance.

@@ -27,7 +27,10 @@ std::string Order(const std::vector<v1::RoundRecord>& records) {
   std::string out;
   for (const v1::RoundRecord& record : records) {
     if (record.phase() != 0) break;
-    out += record.kind() == v1::PROBE_ROUND ? 'p' : record.kind() == v1::EVALUATE_ROUND ? 'e' : 't';
+    out += record.kind() == v1::PROBE_ROUND        ? 'p'
+           : record.kind() == v1::EVALUATE_ROUND   ? 'e'
+           : record.kind() == v1::FINAL_LOSS_ROUND ? 'l'
+                                                   : 't';
     out += std::to_string(record.round_in_phase()) + ' ';
   }
   return out;
@@ -44,7 +47,33 @@ TEST(TrainPhaseTest, EveryRoundCanBeEvaluatedAndNoneProbed) {
                         "phases { train { rounds: 3 local { step_size: 0.05 steps: 3 } "
                         "evaluate_every: 1 } }");
   f.Run();
-  EXPECT_EQ(Order(f.records()), "t1 e1 t2 e2 t3 e3 ");
+  EXPECT_EQ(Order(f.records()), "t1 e1 t2 e2 t3 e3 l3 ");
+}
+
+// The loss of the model that training ends with is measured at the end of the run, where no
+// other round changes its number.
+TEST(TrainPhaseTest, TheRunEndsWithTheLossOfItsModel) {
+  SimulatedFederation f(Clients(), kPlain);
+  f.Run();
+  const v1::RoundRecord& last = f.records().back();
+  EXPECT_EQ(last.kind(), v1::FINAL_LOSS_ROUND);
+  EXPECT_EQ(last.base_sha256(), f.script().current()->sha256);
+  EXPECT_EQ(last.round_in_phase(), 6u);
+  // A training that starts there begins with the same loss.
+  SimulatedFederation longer(
+      Clients(),
+      std::string(kPlain) +
+          "phases { train { start: CURRENT rounds: 1 local { step_size: 0.05 steps: 3 } } }");
+  longer.Run();
+  const v1::RoundRecord& next = longer.records()[6];
+  EXPECT_EQ(next.base_sha256(), last.base_sha256());
+  EXPECT_EQ(next.loss(), last.loss());
+  EXPECT_EQ(next.kind(), v1::TRAIN_ROUND);
+  // A probe at the end measures it anyway.
+  SimulatedFederation probed(Clients(), kTrain);
+  probed.Run();
+  EXPECT_EQ(probed.records().back().kind(), v1::PROBE_ROUND);
+  EXPECT_EQ(probed.records().back().loss(), last.loss());
 }
 
 TEST(TrainPhaseTest, MeasuringLeavesNoTraceInTheModel) {
