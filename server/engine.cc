@@ -177,8 +177,9 @@ absl::Status Engine::OpenRound(const RoundPlan& plan, uint32_t attempt) {
     absl::StatusOr<RoundSpec> drawn =
         DrawRound(options_.config, roster_, plan, attempt, SteadyNow());
     if (!drawn.ok()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(drawn.status().message(), ". Last refusal: ", journal_->last_refusal()));
+      const std::string refusal = journal_->last_refusal();
+      return absl::FailedPreconditionError(absl::StrCat(
+          drawn.status().message(), refusal.empty() ? "" : ". Last refusal: ", refusal));
     }
     spec = *std::move(drawn);
     sums.task = CompleteTask(options_.config, roster_, plan, spec);
@@ -238,7 +239,8 @@ absl::Status Engine::GatherReports() {
       // end wakes us.
       if (wait <= absl::ZeroDuration()) wait = absl::Seconds(1);
       wait = std::min(wait, catch_up - now);
-      if (!journal_->has_news()) changed_.WaitWithDeadline(&mu_, absl::Now() + wait);
+      if (work.empty() && !journal_->has_news())
+        changed_.WaitWithDeadline(&mu_, absl::Now() + wait);
     }
     if (work.empty()) continue;
     sessions_.SendOrders(work);

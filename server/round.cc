@@ -93,12 +93,12 @@ std::vector<Assignment> Round::Replace(absl::Time now) {
   const std::vector<ClientIndex> cohort = spec_.cohort;  // grows below
   for (const ClientIndex index : cohort) {
     if (!IsAbsent(index) || now < ReplacedAt(index)) continue;
-    while (next_reserve_ < spec_.reserves.size() &&
-           !roster_->connected(spec_.reserves[next_reserve_])) {
-      ++next_reserve_;
-    }
-    if (next_reserve_ == spec_.reserves.size()) break;
-    const ClientIndex reserve = spec_.reserves[next_reserve_++];
+    // One that is not connected now may be, the next time that somebody is replaced.
+    const auto next =
+        absl::c_find_if(spec_.reserves, [this](ClientIndex i) { return roster_->connected(i); });
+    if (next == spec_.reserves.end()) break;
+    const ClientIndex reserve = *next;
+    spec_.reserves.erase(next);
     const uint32_t group = members_.at(index).group;
     members_.at(index).state = MemberState::kReplaced;
     members_[reserve].group = group;
@@ -112,8 +112,7 @@ std::vector<Assignment> Round::Replace(absl::Time now) {
 
 absl::Time Round::NextChange() const {
   absl::Time next = spec_.deadline;
-  const bool replaces =
-      spec_.replace_after < absl::InfiniteDuration() && next_reserve_ < spec_.reserves.size();
+  const bool replaces = spec_.replace_after < absl::InfiniteDuration() && !spec_.reserves.empty();
   // All of those who are gone are given up at the same moment: when the last of them is.
   absl::Time given_up = HasMinimum() ? absl::InfinitePast() : absl::InfiniteFuture();
   if (!replaces && !HasMinimum()) return next;

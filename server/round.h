@@ -174,7 +174,7 @@ class Round {
   void AddTo(Assignment& assignment, ClientIndex index, uint32_t position, uint32_t group) const;
 
   bool open_ = false;
-  RoundSpec spec_;  // the cohort grows when members are replaced
+  RoundSpec spec_;  // members that are replaced take a reserve into the cohort
   const Roster* roster_ = nullptr;
   std::unique_ptr<Aggregator> aggregator_;
   Members members_;
@@ -184,7 +184,6 @@ class Round {
   uint32_t adding_ = 0;
   uint32_t failed_ = 0;  // and replaced
   uint32_t replaced_ = 0;
-  size_t next_reserve_ = 0;
   // Place in the cohort of the member that AwaitsAny found last: where it looks first, so
   // that a report does not cost a look at all members.
   mutable size_t awaited_ = 0;

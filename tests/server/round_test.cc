@@ -379,6 +379,10 @@ TEST_F(RoundTest, NobodyIsReplacedByOneWhoIsGoneToo) {
   roster_.Leave(1, kStart);
   EXPECT_TRUE(round_->Replace(kStart + absl::Seconds(5)).empty());
   EXPECT_EQ(round_->replaced(), 0u);
+  // A server that has just been restarted finds everybody gone; reserves come back, too.
+  ASSERT_TRUE(roster_.Join(9, 99, Clients({"d"}), kStart + absl::Seconds(6)).ok());
+  EXPECT_EQ(round_->Replace(kStart + absl::Seconds(6)).size(), 1u);
+  EXPECT_EQ(round_->replaced(), 1u);
 }
 
 TEST_F(RoundTest, AfterARestartAbsenceCountsFromIt) {
