@@ -34,7 +34,7 @@ def main():
             e = run(options, [(x * scale, y) for x, y in data], "linear_regression { intercept: false }", "UNIFORM", 20)
             first = first or e
             same_step = np.isscalar(scale)  # raw columns have another L, so another step size
-            if same_step:
+            if same_step and e["lost"] is not None:
                 worst = max(worst, abs(e["lost"] / first["lost"] - 1), abs(e["sampling_error"] / first["sampling_error"] - 1))
             if e["verdict"] not in (first["verdict"], "uncertain") and same_step:
                 raise SystemExit(f"problem {i}, scale {scale}: {e['verdict']}, but {first['verdict']} at scale 1")

@@ -35,7 +35,7 @@ class OptimumPhase : public PhaseScript {
       run.optimum_loss_standard_error = plan.record.loss_standard_error();
       run.optimum_resolution = ResolutionOf(plan.task, tally, kGradient);
     }
-    const bool over = NearEnough(plan.record, run) || rounds_done >= config_.max_rounds();
+    const bool over = NearEnough(run) || rounds_done >= config_.max_rounds();
     if (over) {
       run.optimum = MakeModel(run.layout, search_.best());
       run.current = run.optimum;
@@ -53,12 +53,13 @@ class OptimumPhase : public PhaseScript {
   }
 
  private:
-  bool NearEnough(const v1::RoundRecord& record, const RunContext& run) const {
+  bool NearEnough(const RunContext& run) const {
+    // All of the best point so far: the loss of a trial far away may be anything.
     const double norm = search_.best_norm();
     if (norm <= run.optimum_resolution) return true;  // the sums say no more
     if (config_.tolerance() > 0) return norm <= config_.tolerance();
     return norm <= kOptimumTolerance ||
-           OptimumIsNearEnough(norm, ConvexityAlready(run), record.loss_standard_error());
+           OptimumIsNearEnough(norm, ConvexityAlready(run), run.optimum_loss_standard_error);
   }
 
   // What is known of the convexity of F before w* is: the Hessian of linear regression is

@@ -110,7 +110,9 @@ class ExactTest(PythonCase):
         config = self.write("c.textproto", LINEAR)
         self.federate(config, data, out="own")
         self.compare(self.run_python("linear", config, data, 3), self.show("own"))
-        self.assertEqual(self.verdict("python"), self.verdict("own"))
+        # Nobody asks a worker for its targets: the share is of what is better than the initial model.
+        first = lambda run: self.verdict(run).split(": where")[0]
+        self.assertEqual(first("python"), first("own"))
 
     def test_an_intercept(self):
         """The same numbers with torch.nn.Linear, and its names and shapes in the model file."""
