@@ -20,6 +20,9 @@
 namespace leeway {
 namespace {
 
+// Of one round, because of what its sums have shown: without its limit, and with another.
+constexpr uint32_t kMostRepeats = 2;
+
 constexpr unsigned kMostWorkers = 8;  // more are not faster than memory
 
 // Longer than a client pauses between attempts to come back.
@@ -144,7 +147,8 @@ absl::Status Engine::RunRounds() {
       ++attempt;
       continue;
     }
-    if (script_->MustRepeat(plan, result->tally, result->largest_norm)) {
+    if (repeated_ < kMostRepeats &&
+        script_->MustRepeat(plan, result->tally, result->largest_norm)) {
       AddRepeat(plan);
       memory_ = std::move(result->tally);
       ++attempt;
@@ -210,12 +214,13 @@ absl::Status Engine::OpenRound(const RoundPlan& plan, uint32_t attempt) {
   {
     MutexLock lock(&mu_);
     absl::StatusOr<RoundSpec> drawn =
-        DrawRound(options_.config, roster_, plan, attempt, SteadyNow());
+        DrawRound(options_.config, roster_, plan, attempt - repeated_, SteadyNow());
     if (!drawn.ok()) {
       return absl::FailedPreconditionError(
           absl::StrCat(drawn.status().message(), ". Last refusal: ", journal_->last_refusal()));
     }
     spec = *std::move(drawn);
+    spec.attempt = attempt;  // the cohort of a round that is repeated stays the same
     sums.task = CompleteTask(options_.config, roster_, plan, spec);
     sums.sums = TaskSums(sums.task, data_->layout.size());
     sums.encoding = EncodingFor(sums.task.encoding(), data_->layout.float64);
