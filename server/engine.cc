@@ -21,6 +21,9 @@
 namespace leeway {
 namespace {
 
+// Of one round, because of what its sums have shown: without its limit, and with another.
+constexpr uint32_t kMostRepeats = 2;
+
 constexpr unsigned kMostWorkers = 8;  // more are not faster than memory
 
 // Longer than a client pauses between attempts to come back.
@@ -148,7 +151,8 @@ absl::Status Engine::RunRounds() {
       ++attempt;
       continue;
     }
-    if (script_->MustRepeat(plan, result->tally, result->largest_norm)) {
+    if (repeated_ < kMostRepeats &&
+        script_->MustRepeat(plan, result->tally, result->largest_norm)) {
       AddRepeat(plan);
       memory_ = std::move(result->tally);
       ++attempt;
@@ -175,13 +179,14 @@ absl::Status Engine::OpenRound(const RoundPlan& plan, uint32_t attempt) {
   {
     MutexLock lock(&mu_);
     absl::StatusOr<RoundSpec> drawn =
-        DrawRound(options_.config, roster_, plan, attempt, SteadyNow());
+        DrawRound(options_.config, roster_, plan, attempt - repeated_, SteadyNow());
     if (!drawn.ok()) {
       const std::string refusal = journal_->last_refusal();
       return absl::FailedPreconditionError(absl::StrCat(
           drawn.status().message(), refusal.empty() ? "" : ". Last refusal: ", refusal));
     }
     spec = *std::move(drawn);
+    spec.attempt = attempt;  // the cohort of a round that is repeated stays the same
     sums.task = CompleteTask(options_.config, roster_, plan, spec);
     sums.sums = TaskSums(sums.task, data_->layout.size());
     sums.encoding = EncodingFor(sums.task.encoding(), data_->layout.float64);

@@ -51,11 +51,13 @@ std::string Engine::PhaseName(uint32_t phase) const {
 void Engine::AddRepeat(const RoundPlan& plan) {
   journal_->AddEvent(
       v1::Event::RETRY, "",
-      absl::StrCat("round ", plan.record.round(), ": a displacement is longer than ",
-                   options_.config.limits().median_multiple(),
-                   " times the median of all (limits.median_multiple); none of them counts, and "
-                   "the round is taken again with the limit ",
-                   script_->Next().task.max_norm()));
+      absl::StrCat("round ", plan.record.round(), ": ",
+                   plan.task.max_norm() > 0 ? "half of the displacements are" : "one is",
+                   " longer than ", options_.config.limits().median_multiple(),
+                   " times the median (limits.median_multiple) of ",
+                   plan.task.max_norm() > 0 ? "the round before" : "all",
+                   "; none counts, and the round is taken again with the limit ",
+                   script_->Next().task.max_norm(), " (0: none)"));
 }
 
 void Engine::AddClipped(const v1::RoundRecord& record) {

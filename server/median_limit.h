@@ -40,6 +40,9 @@ class MedianLimit {
   // Clients whose displacement was at the limit of that round, or longer.
   static uint32_t Clipped(const v1::Task& task, const Tally& tally);
 
+  // The last median says nothing any more: the next round is a first one.
+  void Forget() { median_ = 0; }
+
   // State between two rounds.
   std::vector<double> Save() const { return {median_}; }
   absl::Status Restore(absl::Span<const double> state);

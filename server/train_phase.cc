@@ -72,9 +72,16 @@ class TrainPhase : public PhaseScript {
   }
 
   // The first round has no limit. If one of its displacements is beyond the limit that follows
-  // from them all, none counts, and the round is taken again with that limit.
+  // from them all, none counts, and the round is taken again with that limit. If half of the
+  // clients of a later round are at its limit, the median itself has grown: it is taken again
+  // without.
   bool MustRepeat(const RoundPlan& plan, const Tally& tally, double largest_norm) override {
-    if (!limit_ || plan.record.kind() != v1::TRAIN_ROUND || plan.task.max_norm() > 0) return false;
+    if (!limit_ || plan.record.kind() != v1::TRAIN_ROUND) return false;
+    if (plan.task.max_norm() > 0) {
+      if (2 * uint64_t{MedianLimit::Clipped(plan.task, tally)} < tally.clients()) return false;
+      limit_->Forget();
+      return true;
+    }
     MedianLimit known = *limit_;
     known.Absorb(plan.task, tally);
     if (!known.IsExceeded(plan.task, tally, largest_norm)) return false;

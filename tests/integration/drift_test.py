@@ -203,8 +203,8 @@ class DriftTest(LeewayCase):
         data = self.synthetic(clients=12, samples=40, dimension=4)
         curvature = max(np.linalg.eigvalsh(x.T @ x / len(y))[-1] for x, y in load(data))
         eta = 2.5 / curvature
-        # With room in max_update for the model to grow over some rounds.
-        config = self.write("c.textproto", "max_update: 1e6 " + MEASURE
+        # With room in max_update for the model to grow over some rounds. One attempt: else the run goes on without them.
+        config = self.write("c.textproto", "max_update: 1e6 limits { median_multiple: 0 } cohort { attempts: 1 } " + MEASURE
                             + f"phases {{ train {{ rounds: 2000 local {{ step_size: {eta} "
                               "steps: 10 } } }")
         self.refused(self.federate(config, data, check=False, processes=1),
