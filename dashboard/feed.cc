@@ -29,6 +29,9 @@ bool Weighs(const v1::RoundRecord& record) {
          record.kind() == v1::PROBE_ROUND;
 }
 
+// Why a client is away, until its event comes: that is written with the next round.
+constexpr char kGone[] = "its connection ended";
+
 // An event and what the server says now are of the same departure, in seconds.
 constexpr double kSameTime = 10;
 
@@ -234,13 +237,13 @@ std::string Feed::DepartureOf(const Client& client) const {
     if (event->time() < client.away_since - kSameTime) break;
     if (IsDepartureOf(*event, client.id)) return event->text();
   }
-  return "";
+  return kGone;
 }
 
 void Feed::Count(const v1::Event& event) {
   if (event.kind() == v1::Event::LEFT) {  // it may come after the server has said so
     for (Client& client : clients_) {
-      if (client.away_since == 0 || !client.reason.empty()) continue;
+      if (client.away_since == 0 || client.reason != kGone) continue;
       if (!IsDepartureOf(event, client.id)) continue;
       client.reason = event.text();
       Touch(client);

@@ -107,7 +107,7 @@ class Feed {
   void Follow();
   absl::Status ReadStore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(reading_mu_);
   void Count(const v1::Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What the event of its process's departure says; empty if it has not come yet.
+  // What the event of its process's departure says.
   std::string DepartureOf(const Client& client) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Client& Named(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Touch(Client& client) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { client.version = version_ + 1; }
