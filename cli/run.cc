@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "cli/certs.h"
 #include "cli/check.h"
+#include "cli/control.h"
 #include "cli/estimate.h"
 #include "cli/progress.h"
 #include "cli/spawn.h"
@@ -177,8 +178,8 @@ absl::Status Launch::Prepare() {
 }
 
 int Launch::Execute() {
-  const OutputStyle style = OutputStyle::Of(stdout);
-  view_.emplace(config_, stdout, style);
+  std::FILE* const out = options_.brief ? stderr : stdout;
+  view_.emplace(config_, out, OutputStyle::Of(out));
   const uint32_t processes =
       options_.processes > 0
           ? options_.processes
@@ -389,7 +390,7 @@ int Launch::Conclude() {
         WIFEXITED(server_exit_->status) && WEXITSTATUS(server_exit_->status) == kExitUsage;
     return usage ? kExitUsage : kExitFailed;
   }
-  absl::FPrintF(stdout, "%s", ResultsText(*run));
+  if (!options_.brief) absl::FPrintF(stdout, "%s", ResultsText(*run));
   return kExitOk;
 }
 
@@ -411,6 +412,7 @@ int Launch::Fail(absl::string_view text) {
 
 int RunCommand(const RunOptions& options) {
   if (options.check) return CheckCommand(options.config, options.data);
+  if (options.control) return ControlCommand(options);
   RunOptions checked = options;
   while (checked.out.size() > 1 && checked.out.back() == '/') checked.out.pop_back();
   Launch launch(checked);
@@ -419,6 +421,7 @@ int RunCommand(const RunOptions& options) {
     return kExitUsage;
   }
   if (!launch.complete()) return launch.Execute();
+  if (options.brief) return kExitOk;
   absl::FPrintF(stdout, "This run is already complete.\n%s", ResultsText(launch.stored()));
   return kExitOk;
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/substitute.h"
 #include "cli/check.h"
 #include "cli/run.h"
 #include "client/dataset.h"
@@ -26,7 +27,7 @@ phases { optimum {} }
 
 # Smoothness and convexity of the loss: `auto_step_size: true` below comes from them. At
 # w*, for the curvature of softmax regression depends on the model.
-phases { constants { point: OPTIMUM } }
+phases { constants { point: OPTIMUM$0 } }
 
 # The average drift at w*, for these numbers of local steps.
 phases { probe { point: OPTIMUM auto_step_size: true steps: [1, 2, 5, 10, 20, 50] } }
@@ -222,7 +223,10 @@ absl::StatusOr<std::string> StarterConfig(const DataFacts& facts, const std::str
                     "most.\n# With minimum_reports it goes on without the rest.\n"
                     "cohort { deadline_seconds: 600 }\n");
   }
-  absl::StrAppend(&text, IsNetwork(model) ? kNetworkPhases : kConvexPhases,
+  // Of softmax regression only L is searched for, which takes few iterations.
+  const std::string convex =
+      absl::Substitute(kConvexPhases, model == "softmax" ? " iterations: 10" : "");
+  absl::StrAppend(&text, IsNetwork(model) ? std::string(kNetworkPhases) : convex,
                   IsNetwork(model) && facts.clients > 100 ? " clients: 50" : "",
                   IsNetwork(model) ? " } }\n" : "");
   if (facts.evaluator) {
