@@ -25,6 +25,10 @@ int DriftCommand(const DriftOptions& options) {
   const absl::StatusOr<Verdict> verdict = Judge(*run);
   if (!verdict.ok()) return PrintError(verdict.status().message(), kExitUsage);
   absl::PrintF("%s", options.json ? VerdictJson(*verdict) : VerdictText(*verdict));
+  if (!options.json && verdict->finding == Finding::kConflict) {
+    absl::PrintF("\nTo try what helps: leeway remedies %s --data %s\n", options.directory,
+                 options.data.empty() ? "DATA" : options.data);
+  }
   return std::fflush(stdout) == 0 ? kExitOk : kExitFailed;
 }
 

@@ -8,6 +8,7 @@ namespace leeway {
 
 struct DriftOptions {
   std::string directory;
+  std::string data;  // of the run, for advice; empty: not known
   bool json = false;
 };
 

@@ -44,11 +44,16 @@ constexpr double kUsualOptimumRounds = 60;
 constexpr double kUsualFixedPointRounds = 10;
 
 // Full-batch gradients that a client takes for the constants: whole Hessians by central
-// differences, or Lanczos iteration; then the extremes over clients, by counting.
-double ConstantsGradients(const v1::Constants& constants, uint64_t parameters) {
-  const double one = parameters <= kExactDimension ? 2.0 * static_cast<double>(parameters)
-                                                   : 2.0 * constants.iterations();
-  return one * (1 + 2 * static_cast<double>(kMostCounting));
+// differences, or Lanczos iteration; then the extremes over clients, by counting. Of softmax
+// regression a client knows them without.
+double ConstantsGradients(const v1::Constants& constants, const v1::Model& model,
+                          uint64_t parameters) {
+  constexpr double kClientIterations = 40;  // client/curvature.cc
+  const bool exact = parameters <= kExactDimension;
+  const double whole = 2.0 * static_cast<double>(parameters);
+  const double of_all = exact ? whole : 2.0 * constants.iterations();
+  if (model.has_softmax_regression()) return exact ? of_all + kMostCounting * whole : of_all;
+  return of_all + 2 * kMostCounting * (exact ? whole : 2 * kClientIterations);
 }
 
 double Sampled(uint32_t asked, uint64_t clients) {
@@ -161,10 +166,12 @@ RoundBytes TrainingBytes(const v1::RunConfig& config, const v1::Train& train,
                          const ModelLayout& layout) {
   const auto size = static_cast<double>(layout.size());
   // The displacement, the drift, and the gradient that the choice of steps needs.
-  const uint64_t vectors =
-      1 + (train.drift_off() ? 0 : 1) + (train.local().has_auto_steps() ? 1 : 0);
+  const uint64_t vectors = 1 + (train.drift_off() ? 0 : 1) +
+                           (train.local().has_auto_steps() ? 1 : 0) +
+                           (train.local().has_scaffold() ? 1 : 0);
   RoundBytes bytes;
-  bytes.down = layout.size() * (layout.float64 ? 8 : 4);
+  // With SCAFFOLD the control variate goes along, down and up.
+  bytes.down = layout.size() * (layout.float64 ? 8 : 4) * (train.local().has_scaffold() ? 2 : 1);
   bytes.up = static_cast<uint64_t>(std::ceil(static_cast<double>(vectors) * size *
                                              ValueBytes(config.encoding(), layout.float64)));
   return bytes;
@@ -180,7 +187,7 @@ double PhaseSeconds(const v1::RunConfig& config, const v1::Phase& phase, const W
     case v1::Phase::kProbe:
       return ProbeSeconds(phase.probe(), work);
     case v1::Phase::kConstants:
-      return ConstantsGradients(phase.constants(), work.parameters) * full;
+      return ConstantsGradients(phase.constants(), config.model(), work.parameters) * full;
     case v1::Phase::kFixedPoint: {
       const auto& steps = phase.fixed_point().steps();
       return kUsualFixedPointRounds * std::accumulate(steps.begin(), steps.end(), 0.0) * full;

@@ -17,9 +17,11 @@
 #include "cli/data.h"
 #include "cli/drift.h"
 #include "cli/health.h"
+#include "cli/remedies.h"
 #include "cli/report.h"
 #include "cli/run.h"
 #include "cli/starter.h"
+#include "cli/study.h"
 #include "cli/verify.h"
 #include "client/import/child.h"
 #include "client/import/command.h"
@@ -113,6 +115,11 @@ CLI::App* AddRun(CLI::App& app, RunOptions& options) {
       ->excludes("--processes");
   command->add_flag("--tls", options.tls,
                     "Mutual TLS between the processes, with certificates made for this run");
+  command
+      ->add_flag("--control", options.control,
+                 "Run it again with the examples dealt at random among clients of the same sizes, "
+                 "in OUT/control, and compare both verdicts")
+      ->excludes("--check");
   command->add_option("--dashboard", options.dashboard,
                       "Show the run as a web page on this PORT of loopback, or on HOST:PORT");
   command->add_option("--epochs-from", options.epochs_from,
@@ -123,6 +130,7 @@ CLI::App* AddRun(CLI::App& app, RunOptions& options) {
       "  leeway run my.textproto --data data/paper --out runs/mine --processes 4\n"
       "  leeway run my.textproto --data data/paper --out runs/mine --dashboard 8760\n"
       "  leeway run --check my.textproto\n"
+      "  leeway run my.textproto --data data/paper --out runs/mine --control\n"
       "A run that was stopped is resumed by the same command.\n"
       "Exit codes: 0 done, 1 the run failed, 2 wrong usage or config, 130 stopped by Ctrl-C.");
   return command;
@@ -325,6 +333,7 @@ struct Commands {
   int import_exit_code = 0;  // set by the commands that deal with people's own files
   VerifyOptions verify_options;
   int certs_exit_code = 0;
+  int study_exit_code = 0;  // of study and remedies
   CLI::App* data = nullptr;
   CLI::App* certs = nullptr;
   CLI::App* verify = nullptr;
@@ -335,6 +344,8 @@ struct Commands {
   CLI::App* dashboard = nullptr;
   CLI::App* init = nullptr;
   CLI::App* health = nullptr;
+  CLI::App* remedies = nullptr;
+  CLI::App* study = nullptr;
 
   Commands() {
     app.set_version_flag("--version", absl::StrCat("leeway ", kVersion));
@@ -352,10 +363,12 @@ struct Commands {
     data->footer("Examples:\n  leeway data synthetic --out data/paper");
     synthetic = AddSynthetic(*data, synthetic_options);
     AddImportCommands(*data, &import_exit_code);
+    study = AddStudyCommand(app, &study_exit_code);
     init = AddInit(app, starter_options);
     run = AddRun(app, run_options);
     AddShow(app, show_options);
     drift = AddDrift(app, drift_options);
+    remedies = AddRemediesCommand(app, &study_exit_code);
     report = AddReport(app, report_options);
     certs = AddCertsCommands(app, &certs_exit_code);
     dashboard = AddDashboard(app, dashboard_options);
@@ -379,6 +392,7 @@ int Main(int argc, char** argv) {
   if (const std::optional<int> code = ParseOrExit(app, argc, argv)) return *code;
   if (commands.verify->parsed()) return VerifyCommand(commands.verify_options);
   if (commands.certs->parsed()) return commands.certs_exit_code;
+  if (commands.study->parsed() || commands.remedies->parsed()) return commands.study_exit_code;
   if (commands.drift->parsed()) return DriftCommand(commands.drift_options);
   if (commands.report->parsed()) return ReportCommand(commands.report_options);
   if (commands.health->parsed()) return HealthCommand(commands.health_options);

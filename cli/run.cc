@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "cli/certs.h"
 #include "cli/check.h"
+#include "cli/control.h"
 #include "cli/estimate.h"
 #include "cli/progress.h"
 #include "cli/spawn.h"
@@ -175,8 +176,8 @@ absl::Status Launch::Prepare() {
 }
 
 int Launch::Execute() {
-  const OutputStyle style = OutputStyle::Of(stdout);
-  view_.emplace(config_, stdout, style);
+  std::FILE* const out = options_.brief ? stderr : stdout;
+  view_.emplace(config_, out, OutputStyle::Of(out));
   const uint32_t processes =
       options_.mpi > 0 ? 1  // to the server
       : options_.processes > 0
@@ -423,7 +424,7 @@ int Launch::Conclude() {
         WIFEXITED(server_exit_->status) && WEXITSTATUS(server_exit_->status) == kExitUsage;
     return usage ? kExitUsage : kExitFailed;
   }
-  absl::FPrintF(stdout, "%s", ResultsText(*run));
+  if (!options_.brief) absl::FPrintF(stdout, "%s", ResultsText(*run));
   return kExitOk;
 }
 
@@ -445,6 +446,7 @@ int Launch::Fail(absl::string_view text) {
 
 int RunCommand(const RunOptions& options) {
   if (options.check) return CheckCommand(options.config, options.data);
+  if (options.control) return ControlCommand(options);
   RunOptions checked = options;
   while (checked.out.size() > 1 && checked.out.back() == '/') checked.out.pop_back();
   Launch launch(checked);
@@ -453,6 +455,7 @@ int RunCommand(const RunOptions& options) {
     return kExitUsage;
   }
   if (!launch.complete()) return launch.Execute();
+  if (options.brief) return kExitOk;
   absl::FPrintF(stdout, "This run is already complete.\n%s", ResultsText(launch.stored()));
   return kExitOk;
 }

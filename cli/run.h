@@ -20,6 +20,8 @@ struct RunOptions {
   uint32_t mpi = 0;         // instead: one MPI job with so many ranks
   bool tls = false;         // mutual TLS, with certificates made for this run
   bool check = false;       // only check config and, if given, data
+  bool control = false;     // and on shuffled data, to compare (cli/control.h)
+  bool brief = false;       // progress goes to stderr, and no results are printed
   std::string dashboard;    // PORT or HOST:PORT of a web page; empty: none
   std::string epochs_from;  // a run whose epochs are repeated; empty: none
 };

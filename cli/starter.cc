@@ -28,7 +28,7 @@ phases { optimum {} }
 
 # Smoothness and convexity of the loss: `auto_step_size: true` below comes from them. At
 # w*, for the curvature of softmax regression depends on the model.
-phases { constants { point: OPTIMUM } }
+phases { constants { point: OPTIMUM@ITERATIONS } }
 
 # The average drift at w*, for these numbers of local steps.
 phases { probe { point: OPTIMUM auto_step_size: true steps: [1, 2, 5, 10, 20, 50] } }
@@ -125,7 +125,9 @@ std::string PhasesText(const DataFacts& facts, const std::string& model) {
   std::string text =
       absl::StrReplaceAll(IsNetwork(model) ? kNetworkPhases : kConvexPhases,
                           {{"@EVALUATE", tests && facts.labels ? " evaluate_every: 10" : ""},
-                           {"@CLIENTS", facts.clients > 100 ? " clients: 50" : ""}});
+                           {"@CLIENTS", facts.clients > 100 ? " clients: 50" : ""},
+                           // Of softmax regression only L is searched for: few iterations do.
+                           {"@ITERATIONS", model == "softmax" ? " iterations: 10" : ""}});
   if (facts.evaluator) {
     absl::StrAppend(&text, "\n# Loss and accuracy on the central test set.\n",
                     "phases { evaluate {} }\n");

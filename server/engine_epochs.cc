@@ -27,7 +27,7 @@ v1::Epoch EpochOf(const Roster& roster, const EpochChange& change, uint64_t roun
   return epoch;
 }
 
-EpochNames NamesOf(const Roster& roster, const EpochChange& change, const v1::Epoch& epoch) {
+EpochNames NamesIn(const Roster& roster, const EpochChange& change, const v1::Epoch& epoch) {
   EpochNames names = {epoch.number(), epoch.first_round(), epoch.population(), {}, {}, {}};
   for (const Enrolment& client : change.entered) names.entered.push_back(client.id);
   for (const ClientIndex index : change.returned) {
@@ -169,7 +169,7 @@ absl::StatusOr<RoundPlan> Engine::PlanRound() {
       roster_.BeginEpoch(change);
       epoch = EpochOf(roster_, change, plan.record.round());
       script_->SetPopulation(roster_.population(), roster_.examples());
-      const EpochNames names = NamesOf(roster_, change, epoch);
+      const EpochNames names = NamesIn(roster_, change, epoch);
       journal_->AddEvent(v1::Event::EPOCH, OnlyOne(names), EpochText(names));
     }
     std::vector<StoredClient> entered;

@@ -31,7 +31,7 @@ absl::Status Engine::AwaitMoreClients(absl::Time until) {
   }
   const uint32_t missing = roster_.expected() - roster_.joined();
   std::vector<std::string> names;
-  for (const Enrolment& client : roster_.gathered()) names.push_back(client.id);
+  for (const Enrolment& client : roster_.Newcomers()) names.push_back(client.id);
   std::sort(names.begin(), names.end());
   return absl::DeadlineExceededError(absl::StrCat(
       missing, " of ", roster_.expected(), " clients are missing after ",
