@@ -103,9 +103,8 @@ void Engine::Leave(SessionId session, const std::string& process) {
   {
     MutexLock lock(&mu_);
     if (!sessions_.Remove(session)) return;
-    const absl::Span<const ClientIndex> hosted = roster_.HostedBy(session);
-    const std::string names =
-        ClientNames(hosted.size(), [&](size_t i) { return roster_.clients()[hosted[i]].id; });
+    const absl::Span<const Enrolment> hosted = roster_.EnrolledBy(session);
+    const std::string names = ClientNames(hosted.size(), [&](size_t i) { return hosted[i].id; });
     roster_.Leave(session, SteadyNow());
     progress_.set_joined(roster_.joined());
     const bool over = progress_.state() == v1::DONE || progress_.state() == v1::FAILED;

@@ -274,6 +274,12 @@ absl::Span<const ClientIndex> Roster::HostedBy(SessionId session) const {
   return found->second.indices;
 }
 
+absl::Span<const Enrolment> Roster::EnrolledBy(SessionId session) const {
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return {};
+  return found->second.clients;
+}
+
 std::vector<std::string> Roster::GoneAfter(absl::Time since) const {
   std::vector<std::string> gone;
   for (size_t i = 0; i < hosts_.size(); ++i) {

@@ -133,6 +133,8 @@ class Roster {
   // Clients of one process, in the order of its Join request; kNoIndex for those that were in
   // no epoch yet.
   absl::Span<const ClientIndex> HostedBy(SessionId session) const;
+  // The same as they enrolled, with those that were in no epoch yet.
+  absl::Span<const Enrolment> EnrolledBy(SessionId session) const;
   // Clients that are not connected and have gone after `since`.
   std::vector<std::string> GoneAfter(absl::Time since) const;
   // Clients that are connected and have no index, in no order.
