@@ -16,6 +16,9 @@ constexpr int kStepsAside = 4;
 // What is scaled down to the limit ends up within rounding of it.
 constexpr double kAtLimit = 1 - 1e-6;
 
+// Of fewer clients the median says little: two that are near the optimum would limit a third.
+constexpr uint64_t kFewestClients = 5;
+
 // A short encoding may make a vector longer by this factor (common/wire.cc).
 constexpr double kRounding = 1.15;
 
@@ -69,8 +72,12 @@ void MedianLimit::Absorb(const v1::Task& task, const Tally& tally) {
   const std::vector<double> thresholds = Thresholds();
   const std::vector<Count> counts = CountsOf(task, tally);
   if (counts.size() < thresholds.size()) return;
+  if (tally.clients() < kFewestClients) {
+    Forget();
+    return;
+  }
   // The first threshold that fewer than half of the clients are above: of an even number the
-  // upper median, so that of two clients none is limited.
+  // upper median.
   size_t k = 0;
   while (k + 1 < thresholds.size() && 2 * counts[k].above >= static_cast<double>(tally.clients())) {
     ++k;
@@ -79,6 +86,7 @@ void MedianLimit::Absorb(const v1::Task& task, const Tally& tally) {
 }
 
 bool MedianLimit::IsExceeded(const v1::Task& task, const Tally& tally, double largest_norm) const {
+  if (median_ == 0) return false;
   for (const Count& count : CountsOf(task, tally)) {
     if (count.threshold < limit()) continue;
     return count.above > 0 || largest_norm > count.threshold * kRounding;

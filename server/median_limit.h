@@ -2,6 +2,7 @@
 // median norm of all clients'. No client's own norm is sent for it: a task asks for counts, how
 // many displacements are longer than each of a few thresholds, and the median of a round sets the
 // limit of the next. Fewer than half of the clients cannot move the median beyond the others'.
+// A round with fewer than five reports sets no limit.
 //
 //   first round of a phase: many thresholds, a factor of 2 apart, and no limit
 //   later ones: few, a factor of 2^(1/4) apart, around the median of the round before

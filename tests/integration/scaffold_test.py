@@ -71,7 +71,7 @@ class ScaffoldTest(LeewayCase):
         self.runs = getattr(self, "runs", 0) + 1
         out = f"run{self.runs}"
         config = self.write(out + ".textproto", f"""
-seed: 5 model {{ linear_regression {{ intercept: false }} }} {more} limits {{ median_multiple: 0 }}
+seed: 5 model {{ linear_regression {{ intercept: false }} }} {more}
 phases {{ train {{ rounds: {rounds} local {{ step_size: {ETA} {local} scaffold {{}} }}
                   server {{ rate: {RATE} }} }} }}""")
         self.federate(config, data, out, processes=3)

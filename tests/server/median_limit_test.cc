@@ -66,22 +66,28 @@ TEST(MedianLimitTest, AMinorityCannotMoveItBeyondTheOthers) {
   }
 }
 
-TEST(MedianLimitTest, OfTwoClientsNoneIsLimited) {
+TEST(MedianLimitTest, FewClientsSetNoLimit) {
   MedianLimit limit(4, 256);
-  for (int round = 0; round < 5; ++round) Absorb(limit, {0.01, 10});
-  EXPECT_GE(limit.limit(), 40);
+  const std::vector<double> norms = {0.01, 0.01, 0.01, 10};
+  Absorb(limit, norms);
+  EXPECT_EQ(limit.limit(), 0);
+  v1::Task task = TaskOf(limit);
+  const Tally tally = Report(task, norms);
+  EXPECT_FALSE(limit.IsExceeded(task, tally, 10));
+  Absorb(limit, {0.01, 0.01, 0.01, 0.01, 10});
+  EXPECT_GT(limit.limit(), 0);
 }
 
 TEST(MedianLimitTest, ClientsAreCountedWhateverTheyWeigh) {
   MedianLimit light(4, 256), heavy(4, 256);
-  Absorb(light, {0.1, 0.2, 0.4});
-  Absorb(heavy, {0.1, 0.2, 0.4}, 1000);
+  Absorb(light, {0.1, 0.1, 0.2, 0.4, 0.4});
+  Absorb(heavy, {0.1, 0.1, 0.2, 0.4, 0.4}, 1000);
   EXPECT_EQ(light.limit(), heavy.limit());
 }
 
 TEST(MedianLimitTest, TellsWhoWasClipped) {
   MedianLimit limit(4, 256);
-  Absorb(limit, {1, 1, 1});
+  Absorb(limit, {1, 1, 1, 1, 1});
   v1::Task task = TaskOf(limit);
   EXPECT_TRUE(task.clip());
   EXPECT_EQ(task.max_norm(), limit.limit());
@@ -97,22 +103,22 @@ TEST(MedianLimitTest, AFirstRoundIsRepeatedOnlyWhereTheLimitWouldHaveBitten) {
     limit.Absorb(task, tally);
     return limit.IsExceeded(task, tally, largest);
   };
-  EXPECT_FALSE(exceeded({1, 1.5, 1.2, 3.9}, 3.9));
-  EXPECT_TRUE(exceeded({1, 1.5, 1.2, 100}, 100));
+  EXPECT_FALSE(exceeded({1, 1.1, 1.5, 1.2, 3.9}, 3.9));
+  EXPECT_TRUE(exceeded({1, 1.1, 1.5, 1.2, 100}, 100));
   // A merged report whose counts are a lie.
-  EXPECT_TRUE(exceeded({1, 1.5, 1.2, 1}, 100));
+  EXPECT_TRUE(exceeded({1, 1.1, 1.5, 1.2, 1}, 100));
 }
 
 TEST(MedianLimitTest, NothingMovesAndNothingBreaks) {
   MedianLimit limit(4, 256);
-  for (int round = 0; round < 200; ++round) Absorb(limit, {0, 0, 0});
+  for (int round = 0; round < 200; ++round) Absorb(limit, {0, 0, 0, 0, 0});
   EXPECT_GT(limit.limit(), 0);
   EXPECT_LT(limit.limit(), 1e-8);
 }
 
 TEST(MedianLimitTest, IsSaved) {
   MedianLimit limit(4, 256);
-  Absorb(limit, {0.3, 0.1, 0.2});
+  Absorb(limit, {0.3, 0.1, 0.2, 0.3, 0.1});
   MedianLimit again(4, 256);
   ASSERT_TRUE(again.Restore(limit.Save()).ok());
   EXPECT_EQ(again.limit(), limit.limit());
