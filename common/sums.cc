@@ -63,7 +63,6 @@ constexpr KnownSum kKnown[] = {
     {kLocalSteps, v1::NUMBER, 0, 0x1p53},
     {kLossDifference, v1::NUMBER, -kAny, kAny},
     {kLossDifferenceAbove, v1::NUMBER, 0, 1},
-    {kAccuracyDifferenceAbove, v1::NUMBER, 0, 1},
     {kNewtonDecrement, v1::NUMBER, 0, kAny},
     {kLargestGradient, v1::NUMBER, 0, kAny},
     {kLargestHessian, v1::NUMBER, 0, kAny},

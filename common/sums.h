@@ -73,7 +73,6 @@ inline constexpr char kTestLossAbove[] = "test_loss_above";
 inline constexpr char kTestDifferenceAbove[] = "test_difference_above";
 // Over the client's weight, so that clients are counted.
 inline constexpr char kLossDifferenceAbove[] = "loss_difference_above";
-inline constexpr char kAccuracyDifferenceAbove[] = "accuracy_difference_above";
 
 // "metric/NAME": a number that only the client's own model knows how to compute.
 inline constexpr char kMetric[] = "metric/";
