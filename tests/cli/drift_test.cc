@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 TEST(DriftCommandTest, NoRunIsAUsageError) {
   testing::internal::CaptureStderr();
-  EXPECT_EQ(DriftCommand({.directory = "/no/such/run", .json = false}), kExitUsage);
+  EXPECT_EQ(DriftCommand({.directory = "/no/such/run", .data = "", .json = false}), kExitUsage);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("leeway run CONFIG"));
 }
 

@@ -339,7 +339,7 @@ TEST_F(WriteReportTest, TheFilesFollowThePage) {
 
 TEST_F(WriteReportTest, TheStoredRunHasAVerdict) {
   testing::internal::CaptureStdout();
-  EXPECT_EQ(DriftCommand({.directory = directory_, .json = true}), kExitOk);
+  EXPECT_EQ(DriftCommand({.directory = directory_, .data = "", .json = true}), kExitOk);
   EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("\"verdict\": \"harmless\""));
 }
 
