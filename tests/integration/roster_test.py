@@ -214,7 +214,7 @@ class RosterTest(LeewayCase):
         shutil.move(os.path.join(odd, "client_000"), os.path.join(odd, "wrong"))
         wrong = self.start("leeway-client", "--server", address, os.path.join(odd, "wrong"),
                            log="wrong.log")
-        self.await_text(log, "first 'wrong'")
+        self.await_text(log, "wrong")
         for i in range(3):
             self.client(address, i)
         self.assertEqual(server.wait(TIMEOUT), 0, self.log(log))
