@@ -15,7 +15,7 @@ SHAPES = {10**3: (9, 100), 10**6: (999, 1000), 10**7: (9999, 1000), 25 * 10**6: 
 CONFIG = """
 model {{ mlp {{ classes: {classes} }} }}
 durability: {durability}
-phases {{ train {{ rounds: {rounds} drift_off: true local {{ step_size: 0.1 steps: 1 }} }} }}
+phases {{ train {{ rounds: {rounds} drift_off: true loss_off: true local {{ step_size: 0.1 steps: 1 }} }} }}
 """
 
 PAPER = """

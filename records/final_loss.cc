@@ -30,7 +30,7 @@ bool EndsWithLossRound(const v1::RunConfig& config) {
   if (config.model().has_file()) return false;
   for (int i = config.phases_size() - 1; i >= 0; --i) {
     if (MeasuresCurrentLoss(config.phases(i))) return false;
-    if (config.phases(i).has_train()) return true;
+    if (config.phases(i).has_train()) return !config.phases(i).train().loss_off();
   }
   return false;
 }

@@ -64,7 +64,7 @@ TYPED_TEST(ReportStepTest, ALongDisplacementIsRefusedWithTheRemedy) {
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("norm of the displacement is 1"),  // about the square root of 300
-                    HasSubstr("limits.max_norm 2"), HasSubstr("norm_policy")));
+                    HasSubstr("beyond the limit 2"), HasSubstr("norm_policy")));
 }
 
 TYPED_TEST(ReportStepTest, ClippingScalesTheDisplacementToTheNormAndNothingElse) {

@@ -57,7 +57,7 @@ TEST(VerdictTextTest, HasTheSentenceATableAndTheWarnings) {
   EXPECT_THAT(text,
               HasSubstr("   10       0.1  20.00 %           5  1e-06         0.001  conflict\n"));
   EXPECT_THAT(text,
-              HasSubstr("  200  0.006667   1.32 %      0.3333      -             -  uncertain\n"));
+              HasSubstr("  200  0.006667   1.33 %      0.3333      -             -  uncertain\n"));
   EXPECT_THAT(text, HasSubstr("\nNote: ρ² was not measured at H = 200"));
   // All clients were measured: an interval would say nothing.
   EXPECT_THAT(text, Not(HasSubstr("interval")));

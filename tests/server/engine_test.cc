@@ -65,7 +65,8 @@ class EngineTest : public ::testing::Test {
     Engine::Options options;
     options.config = *ParseConfig(
         "model { linear_regression { intercept: false } } "
-        "phases { train { rounds: 2 drift_off: true local { step_size: 0.1 steps: 2 } } } " +
+        "phases { train { rounds: 2 drift_off: true loss_off: true local { step_size: 0.1 steps: 2 "
+        "} } } " +
             config,
         "test");
     options.state_directory = directory_;
@@ -193,7 +194,8 @@ TEST_F(EngineTest, WhoCannotDoItsTaskIsQuarantinedBeforeTheAttemptsRunOut) {
 TEST_F(EngineTest, AFailureNowAndThenIsForgiven) {
   Start(
       "cohort { clients: 2 minimum_reports: 1 } limits { quarantine_after: 2 } "
-      "phases { train { rounds: 4 drift_off: true local { step_size: 0.1 steps: 2 } } }");
+      "phases { train { rounds: 4 drift_off: true loss_off: true local { step_size: 0.1 steps: 2 } "
+      "} }");
   const auto a = Join({"a"}), b = Join({"b"});
   for (int round = 1; round <= 6; ++round) {
     ASSERT_TRUE(Report(a->Next(), "a").ok());

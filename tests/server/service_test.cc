@@ -30,7 +30,8 @@ class ServiceTest : public ::testing::Test {
   void SetUp() override {
     Start(
         "model { linear_regression { intercept: false } } cohort { clients: 2 } "
-        "phases { train { rounds: 2 drift_off: true local { step_size: 0.1 steps: 2 } } }");
+        "phases { train { rounds: 2 drift_off: true loss_off: true local { step_size: 0.1 steps: 2 "
+        "} } }");
   }
 
   void Start(const std::string& config) {
@@ -483,7 +484,8 @@ class ManyRoundsTest : public ServiceTest {
   void SetUp() override {
     Start(
         "model { linear_regression { intercept: false } } cohort { clients: 2 size: 1 spare: 1 } "
-        "phases { train { rounds: 2000 drift_off: true local { step_size: 0.1 steps: 2 } } }");
+        "phases { train { rounds: 2000 drift_off: true loss_off: true local { step_size: 0.1 "
+        "steps: 2 } } }");
   }
 };
 

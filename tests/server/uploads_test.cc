@@ -51,11 +51,11 @@ class UploadsTest : public ::testing::Test {
                               ::testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::remove_all(directory_);
     Engine::Options options;
-    options.config = *ParseConfig(
-        absl::StrCat(
-            "model { linear_regression { intercept: false } } ", rules,
-            "phases { train { rounds: 2 drift_off: true local { step_size: 0.1 steps: 1 } } }"),
-        "test");
+    options.config =
+        *ParseConfig(absl::StrCat("model { linear_regression { intercept: false } } ", rules,
+                                  "phases { train { rounds: 2 drift_off: true loss_off: true local "
+                                  "{ step_size: 0.1 steps: 1 } } }"),
+                     "test");
     options.config.mutable_cohort()->set_clients(static_cast<uint32_t>(clients.size()));
     options.state_directory = directory_;
     engine_ = *Engine::Open(options);
