@@ -19,13 +19,13 @@ import xxhash
 MIB = 1 << 20
 # Numbers that follow from another of the report, which leaves them out.
 SOURCES = {name + "_squared": name for name in ("loss", "drift", "gradient", "displacement", "newton_decrement")}
-SOURCES |= {"weight": "", "weighted_loss": "loss", "weighted_loss_squared": "loss", "weighted_drift_squared": "drift",
-            "displacement_above": "displacement"}
+SOURCES |= {"weight": "", "weighted_drift_squared": "drift", "displacement_above": "displacement"}
+SOURCES |= dict.fromkeys(("weighted_loss", "weighted_loss_squared"), "loss")
 
 with tempfile.TemporaryDirectory() as generated:
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    protos = [f"proto/{name}.proto" for name in ("run", "record", "federation")]
-    subprocess.run(["protoc", "-I", root, "--python_out", generated, *protos], check=True)
+    subprocess.run(["protoc", "-I", root, "--python_out", generated, "proto/run.proto", "proto/record.proto",
+                    "proto/federation.proto"], check=True)
     sys.path.insert(0, generated)
     from proto import federation_pb2 as pb, run_pb2 as run_pb
 
@@ -71,31 +71,27 @@ class Client:
         gradient = self.gradient(w, l2)
         loss = np.mean((self.x @ w - self.y) ** 2) / 2 + l2 / 2 * (w @ w)
         tests, test_loss = len(self.test_y), np.sum((self.test_x @ w - self.test_y) ** 2) / 2
+        curvatures = lambda: np.linalg.eigvalsh(hessian())
         hessian = lambda: self.x.T @ self.x / len(self.y) + l2 * np.eye(len(w))
         steps = lambda s: s.steps or len(moves) - 1
         matrix = lambda field: np.frombuffer(field, "<f8").reshape(len(w), -1).T
-
         def displacement(s):
-            moved = moves[steps(s)]
-            norm = np.linalg.norm(moved)
+            norm = np.linalg.norm(moves[steps(s)])
             scale = task.max_norm / norm if 0 < task.max_norm < norm else 1
             if scale < 1 and not task.clip:
                 raise ValueError(f"displacement: its norm is {norm}, the limit {task.max_norm}; step less")
-            return moved * scale
-
+            return moves[steps(s)] * scale
         known = {
             "displacement": displacement,
             "drift": lambda s: (eta * gradient - moves[steps(s)] / steps(s)) / eta,
             "gradient": lambda s: gradient, "hessian": lambda s: hessian(), "loss": lambda s: loss, "": lambda s: 1.0,
             "test_examples": lambda s: tests, "test_loss": lambda s: test_loss, "test_correct": lambda s: 0,
-            "smoothness_above": lambda s: np.linalg.eigvalsh(hessian())[-1] > s.threshold,
-            "convexity_above": lambda s: np.linalg.eigvalsh(hessian())[0] > s.threshold,
+            "smoothness_above": lambda s: curvatures()[-1] > s.threshold, "convexity_above": lambda s: curvatures()[0] > s.threshold,
             "hessian_distance_above": lambda s: np.linalg.norm(hessian() - matrix(task.reference_hessian), 2) > s.threshold,
             "accuracy_above": lambda s: tests > 0 and 0 > s.threshold,
             "newton_decrement": lambda s: v * gradient @ matrix(task.inverse_hessian) @ gradient,
-            "largest_gradient_squared": lambda s: abs(gradient).max(),  # squared below
-            "largest_hessian_squared": lambda s: abs(hessian()).max(),
-            "target": lambda s: self.y.mean(), "squared_target": lambda s: np.mean(self.y ** 2),
+            "largest_gradient_squared": lambda s: abs(gradient).max(), "target": lambda s: self.y.mean(),
+            "largest_hessian_squared": lambda s: abs(hessian()).max(), "squared_target": lambda s: np.mean(self.y ** 2),
             "test_loss_above": lambda s: tests > 0 and test_loss / tests > s.threshold,
         }
         values = []
@@ -107,9 +103,8 @@ class Client:
             x = np.array([squared_norm(x)]) if s.name.endswith("_squared") else x
             x = v * x if s.name.startswith("weight") or s.name == "newton_decrement_squared" else x
             x = np.array([(squared_norm(x) ** 0.5 > s.threshold) / v]) if s.name == "displacement_above" else x
-            low = s.smallest if s.shape == pb.NUMBER else -s.largest
-            if not np.all((low <= x) & (x <= s.largest)):  # NaN neither
-                raise ValueError(f"{s.name} {x} is not between {low} and {s.largest}; raise max_update")
+            if not np.all(((s.smallest if s.shape == pb.NUMBER else -s.largest) <= x) & (x <= s.largest)):  # NaN neither
+                raise ValueError(f"{s.name} {x} is beyond {s.largest}, or below the smallest; raise max_update")
             values.append(x)
         return v, values
 
@@ -146,13 +141,12 @@ def report(order, failures, payload=b"", **fields):
 def reports(order, w, l2, clients, alone):
     """All reports that answer an order."""
     done, failures, sums = [], [], order.task.sums
-    asked = {(s.name, s.steps) for s in sums} | {("", s.steps) for s in sums}
+    asked = {(name, s.steps) for s in sums for name in ("", s.name)}
     for index, group in zip(order.clients, order.groups or [0] * len(order.clients)):
-        client = clients[index]
         try:
-            done.append((client.id, *client.answer(order.task, w, l2), group))
+            done.append((clients[index].id, *clients[index].answer(order.task, w, l2), group))
         except ValueError as error:
-            failures.append(pb.ClientFailure(client=client.id, message=str(error)))
+            failures.append(pb.ClientFailure(client=clients[index].id, message=str(error)))
     if len(done) > 1 and not alone:
         payload = tally(order.task, [d[1:] for d in done]).tobytes()
         return [report(order, failures, payload, clients=[d[0] for d in done], encoding=pb.TALLY)]
@@ -173,7 +167,7 @@ def main():
     parser.add_argument("--versions", nargs=2, type=int, default=(3, 3))
     parser.add_argument("folders", nargs="+")
     given = parser.parse_args()
-    clients = [Client(folder) for folder in given.folders]
+    clients = list(map(Client, given.folders))
     channel = grpc.insecure_channel(given.server, [("grpc.max_receive_message_length", 16 * MIB)])
     method = lambda kind, name, sent, received: getattr(channel, kind)(
         "/leeway.v1.Federation/" + name, sent.SerializeToString, received.FromString)

@@ -23,7 +23,9 @@ inline v1::Part Answer(const v1::Order& order, const std::string& client,
   header.set_base_sha256(order.model().sha256());
   const TaskSums sums(order.task(), values.size());
   NamedReport<> report(sums);
-  report.Set(kDisplacement, Vector<double>({{values[0], values[1]}}));
+  if (sums.vector(kDisplacement) != TaskSums::kNone) {
+    report.Set(kDisplacement, Vector<double>({{values[0], values[1]}}));
+  }
   if (sums.number(kLoss) != TaskSums::kNone) report.Set(kLoss, 1);
   report.Derive();
   part.set_data(report.Write(header));

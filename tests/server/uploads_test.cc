@@ -53,7 +53,7 @@ class UploadsTest : public ::testing::Test {
     Engine::Options options;
     options.config =
         *ParseConfig(absl::StrCat("model { linear_regression { intercept: false } } ", rules,
-                                  "phases { train { rounds: 2 drift_off: true loss_off: true local "
+                                  "phases { train { rounds: 2 drift_off: true local "
                                   "{ step_size: 0.1 steps: 1 } } }"),
                      "test");
     options.config.mutable_cohort()->set_clients(static_cast<uint32_t>(clients.size()));
