@@ -30,7 +30,12 @@ bool EndsWithLossRound(const v1::RunConfig& config) {
   if (config.model().has_file()) return false;
   for (int i = config.phases_size() - 1; i >= 0; --i) {
     if (MeasuresCurrentLoss(config.phases(i))) return false;
-    if (config.phases(i).has_train()) return !config.phases(i).train().loss_off();
+    if (!config.phases(i).has_train()) continue;
+    // A run that measures little, or goes on without some clients, does not wait for all in the
+    // end.
+    const v1::Train& train = config.phases(i).train();
+    return !train.loss_off() && !train.drift_off() && config.cohort().size() == 0 &&
+           config.cohort().minimum_reports() == 0;
   }
   return false;
 }

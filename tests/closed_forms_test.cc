@@ -76,10 +76,10 @@ TEST(ClosedFormsTest, DriftAtOptimumIsLemmaTwo) {
 TEST(ClosedFormsTest, TheoremOneHoldsForFinitelyManyClients) {
   // w' - w* = E[(I - eta A)^H] (w - w*) - eta H G(w*), with alpha = 1.
   for (const int steps : {1, 3, 10}) {
-    SimulatedFederation f(RandomClients(5, 3),
-                          "limits { median_multiple: 0 } "  // no bound on what theory says
-                          "phases { train { rounds: 30 local { step_size: 0.05 steps: " +
-                              std::to_string(steps) + " } } }");
+    SimulatedFederation f(
+        RandomClients(5, 3),
+        "phases { train { rounds: 30 loss_off: true local { step_size: 0.05 steps: " +
+            std::to_string(steps) + " } } }");
     const Eigen::VectorXd optimum = Minimiser(f.clients());
     const Eigen::MatrixXd identity = Eigen::MatrixXd::Identity(kDimension, kDimension);
     Eigen::MatrixXd contraction = Eigen::MatrixXd::Zero(kDimension, kDimension);
