@@ -298,7 +298,7 @@ absl::StatusOr<std::string> Launch::AwaitAddress() {
 
 // What comes before a client's own arguments: its path or, for ranks of an MPI job, how to
 // start them. Ranks share the cores; mpirun refuses more ranks than cores, and root, unless
-// told.
+// told. All of them see when standard input ends.
 std::vector<std::string> ClientProgram(const std::string& program, uint32_t ranks) {
   if (ranks == 0) return {program};
   const uint32_t threads = std::max(1u, std::thread::hardware_concurrency() / ranks);
@@ -309,6 +309,8 @@ std::vector<std::string> ClientProgram(const std::string& program, uint32_t rank
           "-n",
           absl::StrCat(ranks),
           "--oversubscribe",
+          "--stdin",
+          "all",
           "--bind-to",
           "none",
           program,

@@ -31,11 +31,9 @@ bool EndsWithLossRound(const v1::RunConfig& config) {
   for (int i = config.phases_size() - 1; i >= 0; --i) {
     if (MeasuresCurrentLoss(config.phases(i))) return false;
     if (!config.phases(i).has_train()) continue;
-    // A run that measures little, or goes on without some clients, does not wait for all in the
-    // end.
+    // Nobody is waited for in the end of a run that measures little, or does not wait in training.
     const v1::Train& train = config.phases(i).train();
-    return !train.loss_off() && !train.drift_off() && config.cohort().size() == 0 &&
-           config.cohort().minimum_reports() == 0;
+    return !train.loss_off() && !train.drift_off() && config.cohort().spare() == 0;
   }
   return false;
 }

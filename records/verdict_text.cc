@@ -43,14 +43,16 @@ std::string Table(const Verdict& verdict) {
   const bool step_sizes = HasStepSizes(verdict);
   std::vector<std::string> heads = {"  H"};
   if (step_sizes) heads.push_back("step size");
-  heads.insert(heads.end(), {"loss gap", "lost", "in std err", "ρ²",
-                             intervals ? "95 % interval of ρ²" : "Jensen bound", "verdict"});
+  heads.insert(heads.end(), {"loss gap", "lost"});
+  if (!intervals) heads.push_back("in std err");
+  heads.insert(heads.end(), {"ρ²", intervals ? "95 % interval of ρ²" : "Jensen bound", "verdict"});
   std::vector<std::vector<std::string>> rows;
   for (const Evidence& one : verdict.evidence) {
     std::vector<std::string> row = {absl::StrCat(one.h)};
     if (step_sizes) row.push_back(Cell(one.step_size));
-    row.insert(row.end(), {Cell(one.gap), Share(one.lost), Cell(one.gap_in_standard_errors),
-                           Cell(one.unbiased_drift_squared)});
+    row.insert(row.end(), {Cell(one.gap), Share(one.lost)});
+    if (!intervals) row.push_back(Cell(one.gap_in_standard_errors));
+    row.push_back(Cell(one.unbiased_drift_squared));
     row.push_back(intervals ? absl::StrCat(Cell(one.interval_low), " … ", Cell(one.interval_high))
                             : Cell(one.drift_bound));
     row.emplace_back(FindingName(one.finding));
