@@ -41,7 +41,7 @@ class TrainPhase : public PhaseScript {
         algorithm_(MakeServerAlgorithm(config.local(), run)) {
     const v1::Limits& limits = run.config.limits();
     if (limits.median_multiple() > 0 && limits.max_norm() == 0) {
-      limit_.emplace(limits.median_multiple(), run.config.max_update());
+      limit_.emplace(limits.median_multiple(), MaxUpdate(run.config));
     }
     if (!config.local().has_auto_steps()) return;
     const bool sampled = run.config.cohort().size() > 0 && run.config.cohort().size() < run.clients;

@@ -114,10 +114,11 @@ class BadInputTest(LeewayCase):
         wide = self.synthetic("wide", clients=2, samples=20, dimension=7)
         honest = [self.start("leeway-client", "--server", address,
                              os.path.join(self.data, f"client_00{i}")) for i in range(3)]
-        # Once three have joined, the roster is still open: the newcomer is judged by its data.
+        # With it four have joined: the data of most of them say what a client's must look like.
+        os.rename(os.path.join(wide, "client_000"), os.path.join(wide, "wide"))
         self.await_text("server.log", " joined", count=3)
         code, text = self.run_program("leeway-client", "--server", address,
-                                      os.path.join(wide, "client_000"), check=False)
+                                      os.path.join(wide, "wide"), check=False)
         self.assertNotEqual(code, 0)
         self.assertIn("shape", text)
         honest.append(self.start("leeway-client", "--server", address,
