@@ -1,6 +1,6 @@
-// What the sums of a run can hold: the largest coordinate that is accepted of a client, from which a
-// sum's unit follows. Where the config gives max_update, that decides; else, once a scale round has
-// measured how large gradients, Hessians and losses are, what they need. Pure functions.
+// What the sums of a run can hold: the largest coordinate that is accepted of a client, from which
+// a sum's unit follows. Where the config gives max_update, that decides; else, once a scale round
+// has measured how large gradients, Hessians and losses are, what they need. Pure functions.
 #ifndef LEEWAY_SERVER_SCALE_H_
 #define LEEWAY_SERVER_SCALE_H_
 
@@ -26,7 +26,8 @@ double LargestGradient(const RunContext& run, double usual, double step = 0);
 // Of local steps by this rule.
 double LargestDisplacement(const RunContext& run, const v1::LocalRule& rule);
 
-// How far rounding to the units of its sum can have moved the mean of this vector, at most, as a norm.
+// How far rounding to the units of its sum can have moved the mean of this vector, at most, as a
+// norm.
 double ResolutionOf(const v1::Task& task, const Tally& tally, absl::string_view name);
 
 }  // namespace leeway

@@ -1,7 +1,7 @@
-// What the verdict compares a loss gap with: the loss of the best constant answer, and what w* owes to
-// the sample of clients, 1/2 tr(A^-1 V) (docs/measures.md, 7). Up to 256 parameters exactly, in three
-// rounds; of larger models the second is an estimate by random signs, which takes some
-// dozens of rounds and is made on demand. A value, by reverse communication like a phase.
+// What the verdict compares a loss gap with: the loss of the best constant answer, and what w* owes
+// to the sample of clients, 1/2 tr(A^-1 V) (docs/measures.md, 7). Up to 256 parameters exactly, in
+// three rounds; of larger models the second is an estimate by random signs, which takes some dozens
+// of rounds and is made on demand. A value, by reverse communication like a phase.
 #ifndef LEEWAY_SERVER_YARDSTICK_H_
 #define LEEWAY_SERVER_YARDSTICK_H_
 
@@ -33,8 +33,8 @@ class YardstickSearch {
   absl::Status Restore(const std::vector<double>& state);
 
  private:
-  // kTargets -> kCurvature -> kDecrement -> kDone with the exact Hessian; else kTargets -> kDone, and
-  // on demand (kSigns -> kSolve) for every sample -> kDone.
+  // kTargets -> kCurvature -> kDecrement -> kDone with the exact Hessian; else kTargets -> kDone,
+  // and on demand (kSigns -> kSolve) for every sample -> kDone.
   enum class Stage { kTargets, kCurvature, kDecrement, kSigns, kSolve, kDone };
 
   void AbsorbDecrement(const v1::Task& task, const Tally& tally);
@@ -44,12 +44,12 @@ class YardstickSearch {
   bool exact_;
   Stage stage_ = Stage::kTargets;
   v1::Yardstick result_;
-  Eigen::MatrixXd inverse_;       // of the Hessian; else empty
-  std::vector<double> samples_;   // of the sampling error
-  uint32_t rounds_ = 0;           // of the search under way
-  Vector<double> signed_;         // z: the sum of gradients with random signs
-  Vector<double> residual_;       // grad F(w*), as it was found
-  Lbfgs search_;                  // for a zero of grad F - residual + t z
+  Eigen::MatrixXd inverse_;      // of the Hessian; else empty
+  std::vector<double> samples_;  // of the sampling error
+  uint32_t rounds_ = 0;          // of the search under way
+  Vector<double> signed_;        // z: the sum of gradients with random signs
+  Vector<double> residual_;      // grad F(w*), as it was found
+  Lbfgs search_;                 // for a zero of grad F - residual + t z
 };
 
 }  // namespace leeway
