@@ -13,6 +13,7 @@ seed: 3
 model { linear_regression { intercept: false } }
 phases { train { rounds: 60 drift_off: true local { step_size: 0.05 steps: 5 } } }
 """
+LIMIT = "limits { median_multiple: 6 } "
 POISONER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "poisoner.py")
 
 
@@ -42,13 +43,13 @@ class InfluenceTest(LeewayCase):
             return [r[0] for r in db.execute("SELECT text FROM events WHERE kind = ?", (kind,))]
 
     def test_one_of_ten_clients_does_not_own_the_model(self):
-        self.federate(self.configure(""), self.data, "honest", processes=10)
+        self.federate(self.configure(LIMIT), self.data, "honest", processes=10)
         honest = self.show("honest")["rounds"][-1]["loss"]
-        open_ = self.attacked("open", "limits { median_multiple: 0 }", "ignore")
+        open_ = self.attacked("open", "", "ignore")
         # Its program ends when it is refused.
-        ignored = self.attacked("ignored", "cohort { minimum_reports: 9 return_seconds: 1 }", "ignore")
-        obeyed = self.attacked("obeyed", "", "obey")
-        print(f"loss: honest {honest:.4g}, without a limit {open_:.4g}, with the default limit "
+        ignored = self.attacked("ignored", LIMIT + "cohort { minimum_reports: 9 return_seconds: 1 }", "ignore")
+        obeyed = self.attacked("obeyed", LIMIT, "obey")
+        print(f"loss: honest {honest:.4g}, without a limit {open_:.4g}, with the limit "
               f"{ignored:.4g} (client ignores it), {obeyed:.4g} (client obeys it)")
         self.assertGreater(open_, 1000 * honest)
         self.assertEqual(self.events("open", "clipped"), [])
@@ -62,8 +63,8 @@ class InfluenceTest(LeewayCase):
         self.run_program("leeway", "verify", self.path("obeyed"))
 
     def test_honest_runs_keep_their_bits(self):
-        for out, processes, more in (("limited", 10, ""), ("merged", 3, ""),
-                                     ("open", 10, "limits { median_multiple: 0 }")):
+        for out, processes, more in (("limited", 10, LIMIT), ("merged", 3, LIMIT),
+                                     ("open", 10, "")):
             self.federate(self.configure(more), self.data, out, processes=processes)
         hashes = {tuple(r["model_sha256"] for r in self.show(out)["rounds"])
                   for out in ("limited", "merged", "open")}
