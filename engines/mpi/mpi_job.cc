@@ -259,7 +259,10 @@ class MpiJob : public Job {
   absl::Status TakePart(Worker& worker, const ConnectionOptions& options) override {
     Rank rank(ranks_, worker);
     LEEWAY_ASSIGN_OR_RETURN(v1::JoinRequest job, rank.Introduce());
-    return ranks_.first() ? Lead(rank, worker, std::move(job), options) : Follow(rank);
+    const absl::Status outcome =
+        ranks_.first() ? Lead(rank, worker, std::move(job), options) : Follow(rank);
+    ranks_.Finish();
+    return outcome;
   }
 
  private:
@@ -295,7 +298,7 @@ class MpiJob : public Job {
     }
   }
 
-  const Ranks ranks_;
+  Ranks ranks_;
 };
 
 }  // namespace

@@ -44,7 +44,13 @@ Ranks::Ranks() {
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
 }
 
-Ranks::~Ranks() { MPI_Finalize(); }
+Ranks::~Ranks() {
+  if (finished_) {
+    MPI_Finalize();
+  } else {
+    MPI_Abort(MPI_COMM_WORLD, 2);
+  }
+}
 
 void Ranks::Broadcast(absl::Span<std::byte> bytes) const {
   for (size_t begin = 0; begin < bytes.size(); begin += kMostBytes) {

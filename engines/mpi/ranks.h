@@ -16,9 +16,11 @@ namespace leeway {
 
 class Ranks {
  public:
-  // Starts MPI and ends it.
+  // Starts MPI. In the end the ranks wait for one another or, if this one has not finished,
+  // the whole job is ended: the others would wait for it for ever.
   Ranks();
   ~Ranks();
+  void Finish() { finished_ = true; }
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
@@ -44,6 +46,7 @@ class Ranks {
  private:
   int rank_ = 0;
   int size_ = 1;
+  bool finished_ = false;
 };
 
 }  // namespace leeway
