@@ -382,6 +382,7 @@ class ReleaseTest(Message):
         "clients": "uint32",
         "repeats": "uint32",
         "constant_loss": "double",
+        "who_pays_off": "bool",
     }
 
     point: Optional[str] = None
@@ -393,6 +394,7 @@ class ReleaseTest(Message):
     clients: Optional[int] = None
     repeats: Optional[int] = None
     constant_loss: Optional[float] = None
+    who_pays_off: Optional[bool] = None
 
 
 @dataclass
@@ -440,11 +442,13 @@ class Evaluate(Message):
         "point": ("POINT_UNSPECIFIED", "INITIAL", "OPTIMUM", "CURRENT"),
         "percentiles": "double",
         "fine_tune": LocalRule,
+        "fine_tune_tensors": "string",
     }
 
     point: Optional[str] = None
     percentiles: Sequence[float] = ()
     fine_tune: Optional[LocalRule] = None
+    fine_tune_tensors: Sequence[str] = ()
 
 
 @dataclass
@@ -456,10 +460,12 @@ class Constants(Message):
     KINDS: ClassVar[Dict[str, Any]] = {
         "point": ("POINT_UNSPECIFIED", "INITIAL", "OPTIMUM", "CURRENT"),
         "iterations": "uint32",
+        "dissimilarity_iterations": "uint32",
     }
 
     point: Optional[str] = None
     iterations: Optional[int] = None
+    dissimilarity_iterations: Optional[int] = None
 
 
 @dataclass
@@ -473,6 +479,8 @@ class FixedPoint(Message):
         "auto_step_size": "bool",
         "tolerance": "double",
         "max_rounds": "uint32",
+        "after_rounds": "uint32",
+        "who_pays_off": "bool",
     }
 
     steps: Sequence[int] = ()
@@ -480,6 +488,8 @@ class FixedPoint(Message):
     auto_step_size: Optional[bool] = None
     tolerance: Optional[float] = None
     max_rounds: Optional[int] = None
+    after_rounds: Optional[int] = None
+    who_pays_off: Optional[bool] = None
 
 
 @dataclass
