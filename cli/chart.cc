@@ -19,7 +19,7 @@ namespace {
 // Okabe and Ito, without the yellow that white paper swallows.
 constexpr const char* kColors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                    "#e69f00", "#56b4e9", "#000000"};
-constexpr int kColorCount = static_cast<int>(std::size(kColors));
+static_assert(std::size(kColors) == kChartColors);
 
 constexpr double kLetter = 6.7;  // about the width of one, at 12 px
 constexpr double kLine = 15;     // height of a line of text
@@ -241,7 +241,7 @@ const char* StrokeOf(ChartLine line) {
   return "";
 }
 
-int ColorOf(const ChartSeries& series) { return std::abs(series.color) % kColorCount; }
+int ColorOf(const ChartSeries& series) { return std::abs(series.color) % kChartColors; }
 
 void Drawing::Series(const ChartSeries& series) {
   const int color = ColorOf(series);

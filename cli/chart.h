@@ -18,6 +18,9 @@ struct ChartPoint {
   double high = std::numeric_limits<double>::quiet_NaN();
 };
 
+// Colours of the palette, each with a marker of its own; a larger number starts again.
+inline constexpr int kChartColors = 7;
+
 enum class ChartLine { kSolid, kThin, kDashed, kDotted };
 
 struct ChartSeries {

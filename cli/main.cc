@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/certs.h"
+#include "cli/compare.h"
 #include "cli/dashboard.h"
 #include "cli/data.h"
 #include "cli/drift.h"
@@ -333,7 +334,7 @@ struct Commands {
   int import_exit_code = 0;  // set by the commands that deal with people's own files
   VerifyOptions verify_options;
   int certs_exit_code = 0;
-  int study_exit_code = 0;  // of study and remedies
+  int study_exit_code = 0;  // of study, remedies and compare
   CLI::App* data = nullptr;
   CLI::App* certs = nullptr;
   CLI::App* verify = nullptr;
@@ -346,6 +347,7 @@ struct Commands {
   CLI::App* health = nullptr;
   CLI::App* remedies = nullptr;
   CLI::App* study = nullptr;
+  CLI::App* compare = nullptr;
 
   Commands() {
     app.set_version_flag("--version", absl::StrCat("leeway ", kVersion));
@@ -370,6 +372,7 @@ struct Commands {
     drift = AddDrift(app, drift_options);
     remedies = AddRemediesCommand(app, &study_exit_code);
     report = AddReport(app, report_options);
+    compare = AddCompareCommand(app, &study_exit_code);
     certs = AddCertsCommands(app, &certs_exit_code);
     dashboard = AddDashboard(app, dashboard_options);
     health = AddHealth(app, health_options);
@@ -392,7 +395,9 @@ int Main(int argc, char** argv) {
   if (const std::optional<int> code = ParseOrExit(app, argc, argv)) return *code;
   if (commands.verify->parsed()) return VerifyCommand(commands.verify_options);
   if (commands.certs->parsed()) return commands.certs_exit_code;
-  if (commands.study->parsed() || commands.remedies->parsed()) return commands.study_exit_code;
+  if (commands.study->parsed() || commands.remedies->parsed() || commands.compare->parsed()) {
+    return commands.study_exit_code;
+  }
   if (commands.drift->parsed()) return DriftCommand(commands.drift_options);
   if (commands.report->parsed()) return ReportCommand(commands.report_options);
   if (commands.health->parsed()) return HealthCommand(commands.health_options);

@@ -4,11 +4,9 @@
 #include <filesystem>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/page_parts.h"
 #include "cli/run.h"
-#include "common/durable_file.h"
 #include "common/status.h"
 #include "records/record_fields.h"
 #include "records/verdict_text.h"
@@ -18,51 +16,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Places {
-  fs::path page;
-  fs::path files;      // folder of charts and CSV files
-  std::string prefix;  // from the page to them, with a slash; empty if beside it
-};
-
-absl::StatusOr<Places> ChoosePlaces(const ReportOptions& options) {
-  if (options.out.empty()) {
-    const fs::path folder = fs::path(options.directory) / "report";
-    return Places{.page = folder / "report.html", .files = folder, .prefix = ""};
-  }
-  const fs::path page = options.out;
-  if (!absl::EndsWithIgnoreCase(options.out, ".html")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--out is ", options.out, "; name the page to write, such as report.html"));
-  }
-  const std::string name = absl::StrCat(page.stem().string(), "_files");
-  return Places{.page = page, .files = page.parent_path() / name, .prefix = name + "/"};
+absl::StatusOr<page::Places> ChoosePlaces(const ReportOptions& options) {
+  if (!options.out.empty()) return page::PlacesOf(options.out);
+  const fs::path folder = fs::path(options.directory) / "report";
+  return page::Places{.page = folder / "report.html", .files = folder, .prefix = ""};
 }
 
-absl::Status MakeFolder(const fs::path& folder) {
-  std::error_code error;
-  if (!folder.empty()) fs::create_directories(folder, error);
-  if (!error) return absl::OkStatus();
-  return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make ", folder.string()));
-}
-
-absl::Status WriteText(const fs::path& path, const std::string& text) {
-  return WriteFile(path.string(), text, /*sync=*/false);
-}
-
-absl::Status WriteFiles(const Report& report, const fs::path& folder) {
-  for (const std::vector<Chart>* charts : {&report.charts, &report.measures}) {
-    for (const Chart& chart : *charts) {
-      LEEWAY_RETURN_IF_ERROR(
-          WriteText(folder / (chart.id + ".svg"), ChartSvg(chart, SvgUse::kFile)));
-      LEEWAY_RETURN_IF_ERROR(WriteText(folder / (chart.id + ".csv"), ChartCsv(chart)));
-    }
-  }
+page::FileTexts FilesOf(const Report& report) {
+  page::FileTexts files = page::ChartFiles(report.charts);
+  for (auto& file : page::ChartFiles(report.measures)) files.push_back(std::move(file));
   if (!report.training.empty()) {
-    LEEWAY_RETURN_IF_ERROR(
-        WriteText(folder / "rounds.csv", RoundsCsv(RecordsOf(report.run, v1::TRAIN_ROUND))));
+    files.emplace_back("rounds.csv", RoundsCsv(RecordsOf(report.run, v1::TRAIN_ROUND)));
   }
-  if (!report.verdict.ok()) return absl::OkStatus();
-  return WriteText(folder / "verdict.csv", EvidenceCsv(*report.verdict));
+  if (report.verdict.ok()) files.emplace_back("verdict.csv", EvidenceCsv(*report.verdict));
+  return files;
 }
 
 }  // namespace
@@ -78,13 +45,11 @@ Report MakeReport(RunSummary run) {
 }
 
 absl::StatusOr<std::string> WriteReport(const ReportOptions& options) {
-  LEEWAY_ASSIGN_OR_RETURN(const Places places, ChoosePlaces(options));
+  LEEWAY_ASSIGN_OR_RETURN(const page::Places places, ChoosePlaces(options));
   LEEWAY_ASSIGN_OR_RETURN(RunSummary run, LoadRun(options.directory));
   const Report report = MakeReport(std::move(run));
-  LEEWAY_RETURN_IF_ERROR(MakeFolder(places.page.parent_path()));
-  LEEWAY_RETURN_IF_ERROR(MakeFolder(places.files));
-  LEEWAY_RETURN_IF_ERROR(WriteFiles(report, places.files));
-  LEEWAY_RETURN_IF_ERROR(WriteText(places.page, ReportPage(report, places.prefix)));
+  LEEWAY_RETURN_IF_ERROR(
+      page::WritePage(places, FilesOf(report), ReportPage(report, places.prefix)));
   return places.page.string();
 }
 

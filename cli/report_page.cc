@@ -6,11 +6,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "cli/page_parts.h"
 #include "cli/report.h"
-#include "cli/report_style.h"
 #include "cli/scale.h"
 #include "common/plural.h"
-#include "common/utf8.h"
 #include "common/version.h"
 #include "records/epochs.h"
 #include "records/events.h"
@@ -18,31 +17,14 @@
 namespace leeway {
 namespace {
 
+using page::Element;
+using page::Figures;
+using page::NumberCell;
+using page::Section;
+using page::Table;
+using page::Text;
+
 constexpr size_t kMostEvents = 500;
-
-std::string Text(absl::string_view text) { return EscapeXml(text); }
-
-std::string Element(absl::string_view tag, absl::string_view css, absl::string_view text) {
-  return absl::StrCat("<", tag, " class=\"", css, "\">", Text(text), "</", tag, ">");
-}
-
-std::string NumberCell(double value) { return Element("td", "number", ShortNumber(value)); }
-
-std::string Section(absl::string_view title, absl::string_view html) {
-  if (html.empty()) return "";
-  return absl::StrCat("<section>\n<h2>", Text(title), "</h2>\n", html, "</section>\n");
-}
-
-std::string Table(const std::vector<std::string>& heads, absl::string_view rows,
-                  size_t first_number, absl::string_view css = "") {
-  std::string head;
-  for (size_t i = 0; i < heads.size(); ++i) {
-    absl::StrAppend(&head, "<th scope=\"col\"", i >= first_number ? " class=\"number\"" : "", ">",
-                    Text(heads[i]), "</th>");
-  }
-  return absl::StrCat("<div class=\"card scroll\"><table class=\"", css, "\">\n<thead><tr>", head,
-                      "</tr></thead>\n<tbody>\n", rows, "</tbody>\n</table></div>\n");
-}
 
 std::string Title(const RunSummary& run) {
   return run.config.name().empty() ? run.directory : run.config.name();
@@ -175,26 +157,6 @@ std::string Summary(const RunSummary& run) {
   }
   return absl::StrCat("<div class=\"card scroll\"><table><tbody>\n", rows,
                       "</tbody></table></div>\n");
-}
-
-std::string Figure(const Chart& chart, const std::string& files) {
-  std::string notes;
-  for (const std::string& note : ChartNotes(chart)) {
-    absl::StrAppend(&notes, Element("p", "note", note), "\n");
-  }
-  const std::string path = Text(absl::StrCat(files, chart.id));
-  return absl::StrCat(
-      "<figure class=\"card\" id=\"", Text(chart.id), "\">\n<h3>", Text(chart.title),
-      "</h3>\n<div class=\"wide\">\n", ChartSvg(chart, SvgUse::kPage),
-      "</div>\n<div class=\"narrow\">\n", ChartSvg(chart, SvgUse::kNarrow), "</div>\n<figcaption>",
-      Text(chart.description), "</figcaption>\n", notes, "<p class=\"files\"><a href=\"", path,
-      ".svg\">SVG</a> · <a href=\"", path, ".csv\">CSV</a></p>\n</figure>\n");
-}
-
-std::string Figures(const std::vector<Chart>& charts, const std::string& files) {
-  std::string html;
-  for (const Chart& chart : charts) html += Figure(chart, files);
-  return html;
 }
 
 // Measures that have no chart of their own above.
@@ -367,23 +329,16 @@ std::string Events(const RunSummary& run) {
 }  // namespace
 
 std::string ReportPage(const Report& report, const std::string& files) {
-  const std::string title = Text(Title(report.run));
-  return absl::StrCat(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<meta name=\"generator\" content=\"leeway ",
-      kVersion,
-      "\">\n"
-      "<link rel=\"icon\" href=\"data:,\">\n<title>",
-      title, " · Leeway</title>\n<style>", kReportStyle,
-      "</style>\n</head>\n<body>\n<main>\n<header>\n<h1>", title,
-      "</h1>\n<p class=\"soft\">Does heterogeneity hurt FedAvg here? A report by Leeway ", kVersion,
-      ".</p>\n", StateBox(report.run), VerdictBox(report), "</header>\n",
-      Section("The run", Summary(report.run)), Section("Charts", Figures(report.charts, files)),
-      Section("By number of local steps", EvidenceTable(report, files)),
-      Section("Theorem 2, term by term", TheoryTable(report)),
-      Section("Other measures", OtherMeasures(report, files)),
-      Section("Events", report.run.begun ? Events(report.run) : ""), "</main>\n</body>\n</html>\n");
+  return page::Page(
+      Title(report.run),
+      absl::StrCat("Does heterogeneity hurt FedAvg here? A report by Leeway ", kVersion, "."),
+      absl::StrCat(StateBox(report.run), VerdictBox(report)),
+      absl::StrCat(Section("The run", Summary(report.run)),
+                   Section("Charts", Figures(report.charts, files)),
+                   Section("By number of local steps", EvidenceTable(report, files)),
+                   Section("Theorem 2, term by term", TheoryTable(report)),
+                   Section("Other measures", OtherMeasures(report, files)),
+                   Section("Events", report.run.begun ? Events(report.run) : "")));
 }
 
 }  // namespace leeway
