@@ -79,8 +79,20 @@ def run_all(options, lab):
     path = os.path.join(options.out, "index.html")
     with open(path, "w") as f:
         f.write(page(sections, summary))
+    with open(os.path.join(options.out, "checks.md"), "w") as f:
+        f.write(checks_table(sections))
     print(f"{summary}\n{path}")
     return 1 if failed else 0
+
+
+def checks_table(sections):
+    """The first table of docs/paper.md."""
+    lines = ["| result | check | measured |", "|---|---|---|"]
+    for section in sections:
+        for i, (what, measured, _) in enumerate(section.checks):
+            shown = measured if isinstance(measured, str) else f"{measured:.4g}"
+            lines.append(f"| {section.title if i == 0 else ''} | {what} | {shown} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Release tests against what is known: 40 regression problems, half of them with conflict, whose fixed points
-numpy has in closed form, and a small network on conflict data and on the same data shuffled, 10 seeds.
+numpy has in closed form. Networks are in experiments/networks.py.
 
-  experiments/release.py --bin build/bin [--problems 40] [--seeds 10]
+  experiments/release.py --bin build/bin [--problems 40] [--first 100]
 
-Prints the tables of docs/results.md, "Release test"."""
+Prints the table of docs/results.md, "Release test"."""
 
 import argparse
 import collections
@@ -118,42 +118,12 @@ def regressions(options):
         print(f"  fixed point {expected}, release test {said}: {n}")
 
 
-def disagreeing(rng, shuffled):
-    """Two kinds of clients that weigh the two inputs differently and answer differently."""
-    xs, ys = [], []
-    for c in range(6):
-        x = rng.normal(size=(200, 2)) * ((3, 0.5) if c % 2 else (0.5, 3))
-        xs.append(x)
-        ys.append((x @ ((1, -1.5) if c % 2 else (-1.5, 1)) + 0.5 * rng.normal(size=200) > 0).astype(np.int32))
-    if shuffled:
-        order = rng.permutation(1200)
-        xs, ys = np.split(np.concatenate(xs)[order], 6), np.split(np.concatenate(ys)[order], 6)
-    return [(x.astype(np.float32), y) for x, y in zip(xs, ys)]
-
-
-def networks(options):
-    print("\n| seed | conflict: lost | verdict | loss at the plateau | after 200 rounds of one step | shuffled: lost | verdict |")
-    print("|---|---|---|---|---|---|---|")
-    for seed in range(options.seeds):
-        config = f"""seed: {seed} model {{ mlp {{ hidden: [8] classes: 2 }} }} durability: RELAXED max_update: 64
-            phases {{ train {{ rounds: 30 drift_off: true local {{ step_size: 0.3 steps: 40 }} }} }}
-            phases {{ release {{ step_size: 0.3 steps: [40] }} }}
-            phases {{ train {{ start: CURRENT rounds: 200 drift_off: true local {{ step_size: 0.3 steps: 1 }} }} }}"""
-        verdict, rounds = run(options, config, disagreeing(np.random.default_rng(seed), False))
-        control, _ = run(options, config, disagreeing(np.random.default_rng(seed), True))
-        print(f"| {seed} | {100 * verdict['releases'][0]['lost']:.3g} % | {verdict['verdict']} | {rounds[29]['loss']:.4f} "
-              f"| {rounds[-1]['loss']:.4f} | {100 * control['releases'][0]['lost']:.2g} % | {control['verdict']} |", flush=True)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default="build/bin")
     parser.add_argument("--problems", type=int, default=40)
     parser.add_argument("--first", type=int, default=100, help="seed of the first problem")
-    parser.add_argument("--seeds", type=int, default=10)
-    options = parser.parse_args()
-    regressions(options)
-    networks(options)
+    regressions(parser.parse_args())
 
 
 if __name__ == "__main__":
