@@ -243,8 +243,8 @@ uint64_t ComparedRun::BytesOf(const v1::RoundRecord& round) const {
   ModelLayout layout;
   layout.tensors = {{"all", {parameters}}};
   layout.float64 = float64;
-  const RoundBytes bytes = TrainingBytes(run.config, run.config.phases(phase).train(), layout);
-  return round.reports() * (bytes.down + bytes.up);
+  const RoundBytes one = TrainingBytes(run.config, run.config.phases(phase).train(), layout);
+  return round.reports() * (one.down + one.up);
 }
 
 std::vector<std::string> ShortNames(const std::vector<std::string>& directories) {

@@ -80,7 +80,8 @@ def save(data, folder):
 
 
 def run(options, config, data):
-    """Runs a config over clients in memory; returns its verdict and its training rounds."""
+    """Runs a config over clients in memory; returns what `leeway show --json` says and, as "verdict", `leeway drift --json`
+    (None if the run has no verdict)."""
     with tempfile.TemporaryDirectory() as folder:
         save(data, os.path.join(folder, "data"))
         path = os.path.join(folder, "config.textproto")
@@ -90,8 +91,10 @@ def run(options, config, data):
         out = os.path.join(folder, "run")
         subprocess.run([leeway, "run", path, "--data", os.path.join(folder, "data"), "--out", out, "--processes", "1"],
                        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-        read = lambda command: json.loads(subprocess.check_output([leeway, command, out, "--json"]))
-        return read("drift"), read("show")["rounds"]
+        shown = json.loads(subprocess.check_output([leeway, "show", out, "--json"]))
+        drift = subprocess.run([leeway, "drift", out, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        shown["verdict"] = json.loads(drift.stdout) if drift.returncode == 0 else None
+        return shown
 
 
 def regressions(options):
@@ -102,9 +105,9 @@ def regressions(options):
         conflict, h = (i // 4) % 2 == 0, (10, 50)[(i // 8) % 2]
         data = problem(KINDS[i % 4], conflict, rng)
         eta, gap, guard, lost, expected = closed_form(data, h)
-        verdict, _ = run(options, f"""model {{ linear_regression {{ intercept: false }} }} durability: RELAXED
+        verdict = run(options, f"""model {{ linear_regression {{ intercept: false }} }} durability: RELAXED
             phases {{ train {{ rounds: {4000 // h} drift_off: true local {{ step_size: {eta!r} steps: {h} }} }} }}
-            phases {{ release {{ step_size: {eta!r} steps: [{h}] }} }}""", data)
+            phases {{ release {{ step_size: {eta!r} steps: [{h}] }} }}""", data)["verdict"]
         said, difference = verdict["verdict"], verdict["releases"][0]["difference"]
         table[expected, said] += 1
         wrong += (said == "harmless" and lost > 0.03 and gap > guard) or (said == "conflict" and lost < 0.01)

@@ -37,12 +37,17 @@ std::string IntervalText(const v1::ReleaseResult& result) {
                          result.interval_low(), result.interval_high());
 }
 
+// Whether chance had a part in the difference: not where all clients took full-batch steps.
+bool IsSampled(const RunSummary& run, const v1::ReleaseResult& result) {
+  return result.clients() < run.clients || !(result.batch_error() == 0);
+}
+
 // Whether the difference is more than another sample of clients like these, or other batches,
-// could undo (docs/measures.md, 8). Where all clients took full-batch steps nothing was sampled,
-// and the standard error over clients is the yardstick; else the interval must exclude 0.
+// could undo (docs/measures.md, 8). Where nothing was sampled the standard error over clients is
+// the yardstick; else the interval must exclude 0.
 bool IsCertain(const RunSummary& run, const v1::ReleaseResult& result) {
-  const bool sampled = result.clients() < run.clients || !(result.batch_error() == 0);
-  return sampled ? result.interval_low() > 0 : result.difference() > result.standard_error();
+  return IsSampled(run, result) ? result.interval_low() > 0
+                                : result.difference() > result.standard_error();
 }
 
 // So small that even along the one direction between both models the optimum is not known
@@ -58,7 +63,9 @@ Finding FindingOf(const RunSummary& run, const v1::ReleaseResult& result) {
   const Finding finding = Decide(
       config,
       {.lost = rounding ? 0 : result.lost(),
-       .surely_small = rounding || result.interval_high() < ConflictLost(config) * Scale(result),
+       // Of all clients and full batches the share is known exactly, as that of a fixed point is.
+       .surely_small = rounding || !IsSampled(run, result) ||
+                       result.interval_high() < ConflictLost(config) * Scale(result),
        .more_than_chance = IsCertain(run, result) && result.efficiency() < kHalf,
        .within_sampling_error = IsSamplingError(result)});
   // On the way local steps keep up whether clients agree or not.

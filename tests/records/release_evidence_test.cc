@@ -82,11 +82,18 @@ TEST(ReleaseEvidenceTest, ChanceIsNoConflictAndNotHarmlessEither) {
   result.set_clients(100);
   result.set_batch_error(0.04);
   EXPECT_EQ(FindingOf(result), Finding::kUncertain);
-  // A wide interval around a small loss.
+  // A wide interval around a small loss: another sample, or other batches, could show a conflict.
   result = Settled(10, 0.005);
   result.set_interval_high(0.04);
   result.set_standard_error(0.008);
+  result.set_clients(50);
   EXPECT_EQ(FindingOf(result), Finding::kUncertain);
+  result.set_clients(100);
+  result.set_batch_error(0.008);
+  EXPECT_EQ(FindingOf(result), Finding::kUncertain);
+  // Of all clients with full batches the loss is known, as that of a fixed point is.
+  result.set_batch_error(0);
+  EXPECT_EQ(FindingOf(result), Finding::kHarmless);
 }
 
 TEST(ReleaseEvidenceTest, ATestThatComesTooEarlySaysSo) {
