@@ -180,18 +180,18 @@ std::string RunsTable(const Comparing& comparing) {
   for (const ComparedRun& one : comparing.runs) {
     const std::string verdict =
         one.verdict.ok() ? std::string(FindingName(one.verdict->finding)) : "-";
-    absl::StrAppend(&rows, "<tr>", Element("td", "text", one.name), Element("td", verdict, verdict),
+    absl::StrAppend(&rows, "<tr>", Element("td", "", one.name), Element("td", verdict, verdict),
                     Element("td", "number", std::isfinite(one.loss) ? LossText(one.loss) : "-"),
                     NumberCell(100 * one.accuracy));
-    absl::StrAppend(&rows, NumberCell(one.drift_squared), NumberCell(one.drift_bound),
+    absl::StrAppend(&rows, NumberCell(one.drift_squared),
                     Element("td", "number", one.steps.empty() ? "-" : one.steps),
                     NumberCell(one.step_size));
     absl::StrAppend(&rows, Element("td", "number", absl::StrCat(one.rounds)),
                     Element("td", "number", one.bytes > 0 ? BytesText(one.bytes) : "-"),
-                    Element("td", "hash", one.final_sha256.substr(0, 16)), "</tr>\n");
+                    Element("td", "hash", one.final_sha256.substr(0, 8)), "</tr>\n");
   }
-  return page::Table({"run", "verdict", "loss", "accuracy, %", "ρ²", "Jensen bound", "H",
-                      "step size", "rounds", "sent", "final model"},
+  return page::Table({"run", "verdict", "loss", "accuracy, %", "ρ²", "H", "step size", "rounds",
+                      "sent", "final model"},
                      rows, 2);
 }
 

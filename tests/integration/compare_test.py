@@ -7,7 +7,7 @@ import unittest
 from drawn_charts import assert_charts_are_drawn
 from leeway_case import LeewayCase
 
-TRAIN = """seed: 3 model {{ linear_regression {{ intercept: false }} }} durability: RELAXED
+TRAIN = """seed: 3 model {{ linear_regression {{ intercept: false }} }}
 phases {{ train {{ rounds: {rounds} local {{ step_size: 0.02 {rule} }} }} }} {more}"""
 
 
@@ -22,7 +22,7 @@ class CompareTest(LeewayCase):
 
     def test_runs_in_one_table_and_on_one_page(self):
         data = self.synthetic(clients=6, samples=30, dimension=4, conflict=0.5)
-        release = "phases { release { step_size: 0.02 steps: [10] } }"
+        release = "phases { release { step_size: 0.02 steps: [2, 10] } }"
         runs = [self.train("one", data), self.train("ten", data, "steps: 10", more=release),
                 self.train("auto", data, "auto_steps { largest: 16 }", rounds=12),
                 self.train("scaffold", data, "steps: 10 scaffold {}")]
