@@ -308,9 +308,38 @@ Chart TrainingDriftChart(const Report& report) {
   return chart;
 }
 
+// Only where a training chooses it round by round: else the name says it.
+Chart StepsChart(const Report& report) {
+  Chart chart{.id = "steps_over_rounds",
+              .title = "Local steps over training rounds",
+              .description = "The number of local steps H that each round took.",
+              .x = {.title = "rounds of FedAvg", .log = false},
+              .y = {.title = "local steps H", .log = true}};
+  for (const TrainingCurve& curve : report.training) {
+    const uint32_t first = curve.rounds.front().local_steps();
+    if (std::all_of(curve.rounds.begin(), curve.rounds.end(),
+                    [&](const v1::RoundRecord& one) { return one.local_steps() == first; })) {
+      continue;
+    }
+    ChartSeries series{.name = curve.name, .color = static_cast<int>(chart.series.size())};
+    for (const v1::RoundRecord& one : curve.rounds) {
+      AddPoint(RoundsDone(one), one.local_steps(), series);
+    }
+    Keep(std::move(series), chart);
+  }
+  return chart;
+}
+
+bool ChoosesSteps(const RunSummary& run, const v1::RoundRecord& round) {
+  const auto phase = static_cast<int>(round.phase());
+  return phase < run.config.phases_size() &&
+         run.config.phases(phase).train().local().has_auto_steps();
+}
+
 std::string CurveName(const RunSummary& run, const v1::RoundRecord& round) {
   const std::string batches =
       round.batch_size() > 0 ? absl::StrCat(", batches of ", round.batch_size()) : "";
+  if (ChoosesSteps(run, round)) return absl::StrCat("H chosen by round", batches);
   if (round.local_steps() > 0) return absl::StrCat(StepsText(round.local_steps()), batches);
   if (static_cast<int>(round.phase()) >= run.config.phases_size()) return "training";
   const uint32_t epochs =
@@ -378,6 +407,7 @@ std::vector<Chart> ReportCharts(const Report& report) {
   all.push_back(AccuracyChart(report));
   all.push_back(DistanceChart(report));
   all.push_back(TrainingDriftChart(report));
+  all.push_back(StepsChart(report));
   all.erase(
       std::remove_if(all.begin(), all.end(), [](const Chart& chart) { return !chart.HasData(); }),
       all.end());

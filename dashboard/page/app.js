@@ -179,8 +179,8 @@ function showRounds() {
   const now = latest.run.final_loss || (last && {loss: last.loss, rounds: last.round - 1});
   say('loss-now', now ? `Training loss ${number(now.loss, 6)} after ${counted(now.rounds, 'round')}.` : 'No training round yet.');
   if (now) find('loss-now').dataset.value = String(now.loss);
-  fill('rounds-table', [' round', ' loss', ` ${title('unbiased_drift_squared')}`, ` ${title('drift_bound')}`, ' reports', ' seconds'],
-       run.rounds.slice(-20).reverse().map((r) => [r.round, r.loss, r.unbiased_drift_squared,
+  fill('rounds-table', [' round', ' H', ' loss', ` ${title('unbiased_drift_squared')}`, ` ${title('drift_bound')}`, ' reports', ' seconds'],
+       run.rounds.slice(-20).reverse().map((r) => [r.round, r.local_steps || '–', r.loss, r.unbiased_drift_squared,
                                                    r.drift_bound, r.reports, r.seconds]));
 }
 

@@ -99,6 +99,19 @@ TEST(ReportTest, HasEveryChartWithData) {
   EXPECT_THAT(page, Not(HasSubstr("nan")));
 }
 
+TEST(ReportTest, DrawsLocalStepsThatAreChosenByRound) {
+  RunSummary run = FullRun();
+  EXPECT_THAT(Ids(MakeReport(run)), Not(::testing::Contains("steps_over_rounds")));
+  run.config.mutable_phases(4)->mutable_train()->mutable_local()->mutable_auto_steps();
+  run.records.back().set_local_steps(5);  // the last training round's; it was 10 before
+  const Report report = MakeReport(run);
+  const Chart& chart = ChartOf(report, "steps_over_rounds");
+  ASSERT_EQ(chart.series.size(), 1u);
+  EXPECT_EQ(chart.series[0].name, "H chosen by round");
+  EXPECT_EQ(chart.series[0].points.front().y, 10);
+  EXPECT_EQ(chart.series[0].points.back().y, 5);
+}
+
 // Measures without a chart of their own, of each list of rounds that has values.
 TEST(ReportTest, HasAChartForEveryOtherMeasureWithValues) {
   RunSummary run = FullRun();

@@ -78,7 +78,7 @@ class DashboardTest(LeewayCase):
                                       "drift_bound", "classic_bound"]):
             self.assertEqual(self.column(browser, "drift-h-table", index), [s[name] for s in probe], name)
         rounds = shown["rounds"][-20:][::-1]
-        for index, name in enumerate(["round", "loss", "unbiased_drift_squared", "drift_bound",
+        for index, name in enumerate(["round", "local_steps", "loss", "unbiased_drift_squared", "drift_bound",
                                       "reports", "seconds"]):
             self.assertEqual(self.column(browser, "rounds-table", index), [r[name] for r in rounds], name)
         evaluations = shown["evaluations"]
