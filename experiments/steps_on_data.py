@@ -58,7 +58,7 @@ def train(options, folder, classes, eta, rule):
 
 
 def reached(accuracy, target):
-    """The first round after which it is there and was there two evaluations before or after, too: no lucky round."""
+    """The first evaluated round after which it is reached, and still is at the next evaluation: no lucky round."""
     for (_, a), (done, b) in zip(accuracy, accuracy[1:]):
         if min(a, b) >= target:
             return done - EVERY
