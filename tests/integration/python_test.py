@@ -300,6 +300,26 @@ for task in leeway.Client(sys.argv[1], examples=3, name=name):
         self.assertAlmostEqual(run["rounds"][0]["loss"], (1 + 9) / 2, places=9)
 
 
+    def test_a_simulation_after_the_parent_has_computed_with_several_threads(self):
+        """OpenMP's threads do not survive a fork: a client that waited for them would wait forever."""
+        child = self.python(self.write("threads.py", """
+import leeway, leeway.torch, torch, sys
+torch.set_num_threads(4)
+x, y = torch.randn(300, 200), torch.randint(0, 3, (300,))
+model = torch.nn.Sequential(torch.nn.Linear(200, 200), torch.nn.Tanh(), torch.nn.Linear(200, 3))
+torch.nn.functional.cross_entropy(model(x), y).backward()
+def join(server, names):
+    print("threads:", torch.get_num_threads())
+    leeway.torch.join(server, model, torch.nn.functional.cross_entropy, {n: (x, y) for n in names})
+leeway.simulate("phases { train { rounds: 1 local { step_size: 0.1 steps: 2 } } }", join, clients=2, processes=2, model=model,
+                out=sys.argv[1])
+"""), self.path("run"))
+        self.finish(child)
+        self.assertEqual(self.show()["status"], "done")
+        for i in range(2):
+            self.assertIn("threads: 1\n", self.log(f"run/logs/python_{i}.log"))
+
+
 class LossTest(PythonCase):
     SCRIPT = """
 import leeway, numpy as np, sys
