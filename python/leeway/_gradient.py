@@ -26,8 +26,8 @@ def join(server: Optional[str], *, gradient: Gradient, data: Any, test: Any = No
     """Takes part in a run, and returns when it is over.
 
     gradient(w, batch) -> (loss, gradient): the mean loss over the batch at w and its gradient. w is an array if the
-    run's model has one tensor, else a dict of arrays by name; the gradient has the same form. A batch is what
-    `data` is, with some of its rows.
+    run's model has one tensor, else a dict of arrays by name, not to be written to; the gradient has the same form. A
+    batch is what `data` is, with some of its rows.
     data: a tuple of arrays with one row per example, such as (x, y); or a dict of such tuples by client name, to host
     several clients. test: the same for their test parts.
     evaluate(w, batch) -> (mean loss, number of correct answers) on test data; default: the loss of `gradient`, and 0.
@@ -110,7 +110,7 @@ class GradientObjective:
         self.test_examples = 0 if test is None else len(test[0])
 
     def vector(self, values: np.ndarray) -> np.ndarray:
-        return np.array(values, self.dtype)
+        return np.asarray(values, self.dtype)
 
     def array(self, vector: np.ndarray) -> np.ndarray:
         return vector

@@ -26,7 +26,7 @@ class Objective(Protocol):
     test_examples: int
 
     def vector(self, values: np.ndarray) -> Flat:
-        """A copy that the objective computes with."""
+        """The same as the objective computes with it; nobody writes to it."""
 
     def array(self, vector: Flat) -> np.ndarray:
         """The same, as numpy."""
@@ -41,7 +41,8 @@ class Objective(Protocol):
         """An order begins."""
 
     def evaluate(self, w: Flat, rows: Optional[np.ndarray], step: bool) -> Tuple[float, Flat]:
-        """Mean loss over `rows` (None: all) and its gradient; `step`: on the way of local steps."""
+        """Mean loss over `rows` (None: all) and its gradient; `step`: on the way of local steps. The gradient of rows is
+        good until the next call, and for `add` alone."""
 
     def loss(self, w: Flat) -> float:
         """Mean loss over all rows."""
@@ -88,12 +89,6 @@ def answer(objective: Objective, model: np.ndarray, order: Dict[str, Any]) -> Tu
     return _Task(objective, model, order, sums).run()
 
 
-def finite(x: np.ndarray) -> bool:
-    """Without a pass of its own over large vectors, unless their square overflows."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(np.dot(x.ravel(), x.ravel()))) or bool(np.isfinite(x).all())
-
-
 class _Path:
     """A local model on its way, as displacement from the start."""
 
@@ -116,7 +111,7 @@ class _Task:
         self.eta = self.rule["step_size"]
 
     def run(self) -> Tuple[Dict[str, float], List[Any]]:
-        if not finite(self.objective.array(self.w)):
+        if not np.isfinite(self.objective.array(self.w)).all():
             raise Error("the model to start from is not finite: restart from an earlier one with a lower step_size")
         self.objective.begin()
         self._train()
@@ -129,7 +124,7 @@ class _Task:
         for s in self.sums:
             if s.shape != "number":
                 arrays.append(self.objective.array(self.vectors[s.key]))
-                if not finite(arrays[-1]):
+                if not np.isfinite(arrays[-1]).all():
                     raise Error(f"{s.key} is not finite with step_size {self.eta}: lower step_size, or scale the data")
         return {s.key: float(self.numbers[s.key]) for s in self.sums if s.shape == "number"}, arrays
 

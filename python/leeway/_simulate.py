@@ -35,7 +35,8 @@ def simulate(config: Union[str, os.PathLike, Message], join: Join, *, clients: U
     config: a leeway.Config, the text of one, or the path of a file.
     join(server, names): what a client process does; it calls leeway.join, leeway.torch.join or another way to take part
     for the clients of these names. It runs in a process of its own, forked from this one.
-    clients: their names, or how many.  processes: how many share them; default: one per core.
+    clients: their names, or how many.  processes: how many share them; default: one per core. In each, PyTorch computes with
+    one thread.
     out: directory of the run; default: a new one. A run that is in it and was interrupted goes on.
     model: the initial model, a torch Module or a dict of arrays, for a config that names none.
     progress: show it on the terminal or in the notebook; default: if there is one.
@@ -92,7 +93,7 @@ class _Federation:
         context = multiprocessing.get_context("fork")
         for i, share in enumerate(shares):
             log = os.path.join(self._folder, "logs", f"python_{i}.log")
-            process = context.Process(target=_client, args=(join, address, share, log))
+            process = context.Process(target=_client, args=(join, address, share, log, len(shares)))
             process.start()
             self._clients.append(process)
 
@@ -131,7 +132,7 @@ class _Federation:
         return True
 
 
-def _client(join: Join, address: str, names: List[str], log: str) -> None:
+def _client(join: Join, address: str, names: List[str], log: str, processes: int) -> None:
     """In the forked process: what it writes goes to its log."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
     with open(log, "w") as file:
@@ -139,6 +140,7 @@ def _client(join: Join, address: str, names: List[str], log: str) -> None:
         os.dup2(file.fileno(), 2)
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", closefd=False)
+    _share_the_cores(processes)
     try:
         join(address, names)
     except BaseException as error:
@@ -149,6 +151,15 @@ def _client(join: Join, address: str, names: List[str], log: str) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def _share_the_cores(processes: int) -> None:
+    """What is imported in the forked process computes with its share of the cores; PyTorch that was imported before with one
+    thread, as in DataLoader's workers: those of the parent are not there after a fork, and OpenMP would wait for them."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
 
 
 def _config_path(config: Union[str, os.PathLike, Message], folder: str, model: Any) -> str:

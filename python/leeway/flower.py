@@ -14,7 +14,6 @@ from __future__ import annotations
 import inspect
 import socket
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -40,7 +39,10 @@ def start_client(*, server_address: str, client: Any = None, client_fn: Any = No
                  run_config: Optional[Mapping[str, Any]] = None, **options: Any) -> None:
     """Takes part in a run, and returns when it is over. The tensors of the run's model are the client's parameters, in
     their order. examples: how many the client trains on; default: what fit returns for the initial parameters.
-    node_config, run_config: of the Context that client_fn gets, such as {"partition-id": 3, "num-partitions": 10}."""
+    node_config, run_config: of the Context that client_fn gets, such as {"partition-id": 3, "num-partitions": 10}.
+    options: those of leeway-client, such as tls_ca='ca.crt'; and those of Flower's start_client, of which insecure=True allows a
+    server on another machine without TLS, and max_wait_time is the time without a server after which to give up."""
+    options = _known(options)
     if (client is None) == (client_fn is None):
         raise Error("give either client, a NumPyClient, or client_fn, which makes one")
     if client is None:
@@ -49,15 +51,42 @@ def start_client(*, server_address: str, client: Any = None, client_fn: Any = No
     serve(server_address, host, options)
 
 
+start_numpy_client = start_client  # as earlier versions of Flower called it
+
+
+def _known(options: Dict[str, Any]) -> Dict[str, Any]:
+    """Flower's options as those of leeway-client; the others as they are."""
+    for name in ("root_certificates", "authentication_keys"):
+        if options.pop(name, None) is not None:
+            raise Error(f"{name} is of Flower's own connections; give the files of Leeway's instead: tls_ca='ca.crt', "
+                        "tls_cert='a.crt', tls_key='a.key' (docs/security.md)")
+    for name in ("grpc_max_message_length", "transport", "max_retries"):
+        options.pop(name, None)  # there is no limit, and one transport
+    wait, insecure = options.pop("max_wait_time", None), options.pop("insecure", None)
+    return {**options, **({} if wait is None else {"give_up": wait}), **({"insecure_anywhere": True} if insecure else {})}
+
+
+class State(Dict[str, Any]):
+    """Records by name, as in flwr.app.RecordDict. Those of a kind are found among all: no two have the same name."""
+
+    @property
+    def array_records(self) -> "State":
+        return self
+
+    metric_records = config_records = array_records
+    parameters_records = metrics_records = configs_records = array_records  # in earlier versions
+
+
 @dataclass
 class Context:
-    """What a client_fn gets, with the fields of flwr.common.Context."""
+    """What a client_fn gets, with the fields of flwr.app.Context."""
 
     run_id: int = 0
     node_id: int = 0
     node_config: Dict[str, Any] = field(default_factory=dict)
-    state: Any = field(default_factory=lambda: SimpleNamespace(array_records={}, metric_records={}, config_records={}))
+    state: State = field(default_factory=State)
     run_config: Dict[str, Any] = field(default_factory=dict)
+    series_id: int = 0
 
 
 def _made_by(client_fn: Callable[[Any], Any], context: Context) -> Any:
@@ -82,8 +111,8 @@ class FlowerHost:
             if not initial:
                 raise Error("the client has no get_parameters() to start from; say how many examples it trains on: "
                             "start_client(..., examples=len(data))")
-            _, examples, _ = client.fit(initial, {"round": 0, "server_round": 0, "local_steps": 1, "local_epochs": 0,
-                                                  "learning_rate": 0.0, "batch_size": 0})
+            _, examples, _ = _fit(client, initial, {"round": 0, "server_round": 0, "local_steps": 1, "local_epochs": 0,
+                                                    "learning_rate": 0.0, "batch_size": 0})
         self._examples, self._test_examples = int(examples), test_examples
         self._name = name or socket.gethostname()
         self._tensors: List[Tensor] = []
@@ -101,7 +130,7 @@ class FlowerHost:
         rule = order["rule"]
         config = {"round": order["round"], "server_round": order["round"], "local_steps": steps,
                   "local_epochs": rule["epochs"], "learning_rate": rule["step_size"], "batch_size": rule["batch_size"]}
-        arrays, _, metrics = self._client.fit(list(split(model.copy(), self._tensors).values()), config)
+        arrays, _, metrics = _fit(self._client, list(split(model.copy(), self._tensors).values()), config)
         if len(arrays) != len(self._tensors):
             raise Error(f"fit returned {len(arrays)} arrays, the run's model has {len(self._tensors)} tensors")
         flat = np.empty_like(model)
@@ -110,6 +139,8 @@ class FlowerHost:
                 raise Error(f"fit returned shape {list(np.shape(array))} for tensor '{name}', which has "
                             f"{list(part.shape)}")
             part[...] = array
+        if not np.isfinite(flat).all():
+            raise Error("fit returned a value that is not finite: lower the learning rate")
         return model - flat, metrics
 
     def answer(self, order: Dict[str, Any], model: np.ndarray) -> Tuple[Dict[str, float], Sequence[np.ndarray]]:
@@ -137,6 +168,9 @@ class FlowerHost:
         if wanted & {"test_examples", "test_loss", "test_correct"} or "loss" not in metrics and "loss" in wanted:
             loss, n, more = self._client.evaluate(list(split(model.copy(), self._tensors).values()),
                                                   {"round": order["round"], "server_round": order["round"]})
+            if n < 1 and "loss" in wanted and "loss" not in metrics:
+                raise Error("the round asks for the loss, and evaluate() had no examples: let fit() return it in its metrics, "
+                            "as 'loss', or set loss_off: true in the train phase")
             n = min(int(n), self._test_examples)
             values = {"loss": float(loss), "test_examples": n, "test_loss": float(loss) * n,
                       "test_correct": round(float(more.get("accuracy", 0.0)) * n)}
@@ -147,6 +181,14 @@ class FlowerHost:
         if missing:
             raise Error(f"the round asks for {missing[0]}, which the metrics of fit() do not have: return it there")
         return {key: values[key] for key in wanted}
+
+
+def _fit(client: Any, parameters: List[np.ndarray], config: Dict[str, Any]) -> Tuple[Sequence[Any], int, Mapping[str, Any]]:
+    returned = client.fit(parameters, config)
+    if not isinstance(returned, tuple) or len(returned) != 3:
+        count = f"{len(returned)} values" if isinstance(returned, tuple) else type(returned).__name__
+        raise Error(f"fit returned {count}; expected (arrays, examples, metrics)")
+    return returned
 
 
 def _parameters(client: Any) -> List[np.ndarray]:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -120,7 +121,7 @@ class TorchHost:
 
 
 class FlatModule:
-    """A module whose federated tensors are views of one flat vector, and their gradients of another."""
+    """A module whose federated tensors are views of one flat vector."""
 
     def __init__(self, model: torch.nn.Module, loss: Loss, buffers: str):
         self.model = model
@@ -149,20 +150,30 @@ class FlatModule:
         if FLOATS[self.dtype] != dtype:
             raise Error(f"the run's model is {dtype}, this one {self.dtype}: call model.float() or model.double(), or "
                         "write the run's model file anew")
-        size = sum(t.size for t in tensors)
-        self.w = torch.zeros(size, dtype=self.dtype, device=self.device)
-        self.gradient = torch.zeros_like(self.w)
+        self._sizes = [t.size for t in tensors]
+        self._laid_out = [own[t.name] for t in tensors]
+        self.w = torch.zeros(sum(self._sizes), dtype=self.dtype, device=self.device)
         self.untrained: List[slice] = []  # places of buffers
         begin = 0
-        for tensor in tensors:
+        for tensor, target in zip(tensors, self._laid_out):
             place = slice(begin, begin + tensor.size)
-            target = own[tensor.name]
             target.data = self.w[place].view(tensor.shape)
-            if isinstance(target, torch.nn.Parameter):
-                target.grad = self.gradient[place].view(tensor.shape)
-            else:
+            if not isinstance(target, torch.nn.Parameter):
                 self.untrained.append(place)
             begin += tensor.size
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """The gradient of this loss, and of no other. Without one from before, it is not copied either."""
+        for tensor in self._laid_out:
+            tensor.grad = None
+        loss.backward()
+
+    def add_gradient(self, factor: float, total: torch.Tensor) -> None:
+        """total += factor * the gradient of the last backward()."""
+        for part, tensor in zip(total.split(self._sizes), self._laid_out):
+            if tensor.grad is not None:
+                gradient = tensor.grad.to_dense() if tensor.grad.is_sparse else tensor.grad
+                part.add_(gradient.reshape(-1), alpha=factor)
 
     def kept(self) -> List[torch.Tensor]:
         return [b.clone() for b in self._kept]
@@ -198,7 +209,9 @@ class TorchObjective:
         return self._data.schema()
 
     def vector(self, values: np.ndarray) -> torch.Tensor:
-        return torch.tensor(values, dtype=self._module.dtype, device=self._module.device)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that numpy would not write to it: nor do we
+            return torch.from_numpy(values).to(device=self._module.device, dtype=self._module.dtype)
 
     def array(self, vector: torch.Tensor) -> np.ndarray:
         return vector.cpu().numpy()
@@ -206,29 +219,30 @@ class TorchObjective:
     def minus(self, w: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
         return torch.sub(w, u, out=self._module.w)  # where the model reads it
 
-    def add(self, factor: float, gradient: torch.Tensor, u: torch.Tensor) -> None:
-        u.add_(gradient, alpha=factor)
+    def add(self, factor: float, gradient: Union[torch.Tensor, FlatModule], u: torch.Tensor) -> None:
+        if isinstance(gradient, FlatModule):
+            gradient.add_gradient(factor, u)
+        else:
+            u.add_(gradient, alpha=factor)
 
     def begin(self) -> None:
         self._module.restore(self._kept)
 
-    def evaluate(self, w: torch.Tensor, rows: Optional[np.ndarray], step: bool) -> Tuple[float, torch.Tensor]:
+    def evaluate(self, w: torch.Tensor, rows: Optional[np.ndarray],
+                 step: bool) -> Tuple[float, Union[torch.Tensor, FlatModule]]:
         module = self._module
         if w is not module.w:
             module.w.copy_(w)
         module.model.train()
         if rows is not None:
-            module.gradient.zero_()
-            loss, _ = module.forward_loss(self._data.batch(rows))
-            loss.backward()
+            module.backward(module.forward_loss(self._data.batch(rows))[0])
             self._keep(step)
-            return 0.0, module.gradient  # nobody asks for a batch's loss
-        total, mean = torch.zeros_like(module.gradient), 0.0
+            return 0.0, module  # nobody asks for a batch's loss
+        total, mean = torch.zeros_like(module.w), 0.0
         for share, batch in self._data.chunks():
-            module.gradient.zero_()
             loss, _ = module.forward_loss(batch)
-            loss.backward()
-            total.add_(module.gradient, alpha=share)
+            module.backward(loss)
+            module.add_gradient(share, total)
             mean += share * loss.item()
         self._keep(step)
         return mean, total

@@ -50,7 +50,7 @@ class FakeClient:
         return self.send({"type": "prepare", "seed": "1", "model": {}, "dtype": dtype,
                           "tensors": [{"name": n, "shape": list(s)} for n, s in tensors.items()]})
 
-    def ask(self, client, w, sums, rule=None, repeats=0, random=(1, 2, 3, 4)):
+    def ask(self, client, w, sums, rule=None, repeats=0, random=(1, 2, 3, 4), sha256=None):
         """sums: (name, steps) pairs or names."""
         self.number += 1
         model = os.path.join(self.folder.name, "model")
@@ -69,7 +69,7 @@ class FakeClient:
         reply = self.send({
             "type": "order", "order": self.number, "run": "r", "round": 1, "attempt": 1, "client": client,
             "rule": {"step_size": 0.1, "steps": 1, "epochs": 0, "batch_size": 0, **(rule or {})}, "repeats": repeats,
-            "random": list(random), "model": {"file": model, "sha256": str(self.number)}, "sums": asked,
+            "random": list(random), "model": {"file": model, "sha256": sha256 or str(self.number)}, "sums": asked,
             "answer_file": answer})
         vectors = {}
         if reply["type"] == "answer" and any(s["shape"] != "number" for s in asked):

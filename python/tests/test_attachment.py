@@ -1,11 +1,11 @@
 """Client, Flower and how a leeway-client is kept, with a stand-in for leeway-client."""
 
+import abc
 import json
 import os
 import stat
 import sys
 import tempfile
-import types
 import unittest
 from unittest import mock
 
@@ -42,7 +42,7 @@ PREPARE = {"type": "prepare", "seed": "1", "model": {}, "dtype": "F64", "tensors
 FINISHED = {"type": "finished"}
 
 
-class NumPyClient:
+class NumPyClient(abc.ABC):
     """Stands in for flwr.client.NumPyClient: the same methods, with the same parameters and what they return by default."""
 
     def get_properties(self, config):
@@ -58,7 +58,31 @@ class NumPyClient:
         return 0.0, 0, {}
 
     def to_client(self):
-        return types.SimpleNamespace(numpy_client=self, get_parameters=None, fit=None, evaluate=None)
+        return wrapped(self)
+
+
+class Client(abc.ABC):
+    """Stands in for flwr.client.Client, whose methods take messages."""
+
+    def get_parameters(self, ins):
+        raise AssertionError("a message of Flower's")
+
+    def fit(self, ins):
+        raise AssertionError("a message of Flower's")
+
+    def evaluate(self, ins):
+        raise AssertionError("a message of Flower's")
+
+    def to_client(self):
+        return self
+
+
+def wrapped(numpy_client):
+    """As Flower wraps a NumPyClient: a class made for it, derived from Client."""
+    def constructor(self, numpy_client):
+        self.numpy_client = numpy_client
+
+    return type("NumPyClientWrapper", (Client,), {"__init__": constructor})(numpy_client=numpy_client)
 
 
 class AttachmentTest(unittest.TestCase):
@@ -219,6 +243,65 @@ class AttachmentTest(unittest.TestCase):
                 leeway.flower.start_client(server_address="host:1", **arguments)
         with self.assertRaisesRegex(leeway.Error, "leeway.save"):
             leeway.flower.save(Fits(0), self.path("initial"))
+
+    def test_what_else_flowers_start_client_takes(self):
+        """A script keeps its call: what it says of Flower's own transport is passed on, left out, or named."""
+        class Fits(NumPyClient):
+            def fit(self, parameters, config):
+                return parameters, 7, {"loss": 1.0}
+
+        self.plan(HELLO, PREPARE, self.order(1, "loss", "displacement"), FINISHED)
+        for start in (leeway.flower.start_client, leeway.flower.start_numpy_client):
+            start(server_address="host:1", client=Fits(), examples=7, name="a", insecure=True, max_wait_time=90,
+                  grpc_max_message_length=536870912, transport="grpc-rere", max_retries=None, root_certificates=None)
+            with open(self.path("arguments")) as f:
+                self.assertEqual(json.loads(f.readlines()[-1])[:5],
+                                 ["--server", "host:1", "--give-up", "90", "--insecure-anywhere"])
+        with self.assertRaisesRegex(leeway.Error, "tls_ca='ca.crt'"):
+            leeway.flower.start_client(server_address="host:1", client=Fits(), examples=7, root_certificates=b"PEM")
+
+    def test_flowers_context(self):
+        """Fields as flwr.app.Context has them; its state is a dict of records, also by their kinds."""
+        seen = []
+
+        def client_fn(context):
+            context.state["mine"] = 3
+            context.state.config_records["more"] = 4
+            seen.append((context.run_id, context.node_id, context.node_config["partition-id"], context.run_config,
+                         context.series_id, "mine" in context.state, context.state.array_records["more"], context.state.metric_records["mine"]))
+            return NumPyClient().to_client()
+
+        with self.assertRaisesRegex(leeway.Error, "examples=len"):
+            leeway.flower.start_client(server_address="host:1", client_fn=client_fn, node_config={"partition-id": 3})
+        self.assertEqual(seen, [(0, 0, 3, {}, 0, True, 4, 3)])
+
+    def test_a_loss_of_no_examples_is_none(self):
+        """NumPyClient.evaluate answers 0.0 of 0 examples where a client does not override it."""
+        class Fits(NumPyClient):
+            def fit(self, parameters, config):
+                return parameters, 7, {}
+
+        self.plan(HELLO, PREPARE, self.order(1, "loss", "displacement"), FINISHED)
+        with self.assertRaisesRegex(leeway.Error, "the last task here failed"):
+            leeway.flower.start_client(server_address="host:1", client=Fits(), examples=7, name="a")
+        self.assertIn("evaluate() had no examples", self.replies()[2]["error"])
+
+    def test_what_fit_returns_is_checked(self):
+        class Fits(NumPyClient):
+            def __init__(self, *returned):
+                self.returned = returned
+
+            def fit(self, parameters, config):
+                return self.returned
+
+        for returned, words in ((([np.zeros(2)], 7), r"fit returned 2 values; expected \(arrays, examples, metrics\)"),
+                                (([np.zeros(2), np.zeros(2)], 7, {}), "fit returned 2 arrays, the run's model has 1 tensors"),
+                                (([np.zeros(3)], 7, {}), r"shape \[3\] for tensor 'w', which has \[2\]"),
+                                (([np.array([1, np.nan])], 7, {}), "not finite")):
+            self.plan(HELLO, PREPARE, self.order(1, "displacement"), FINISHED)
+            with self.assertRaises(leeway.Error):
+                leeway.flower.start_client(server_address="host:1", client=Fits(*returned), examples=7, name="a")
+            self.assertRegex(self.replies()[-1]["error"], words)
 
     def test_a_missing_program_is_named(self):
         with mock.patch.dict(os.environ, LEEWAY_BIN="/nowhere"):

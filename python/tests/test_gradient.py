@@ -55,6 +55,24 @@ class GradientTest(unittest.TestCase):
         np.testing.assert_allclose(vectors["drift@4"], g - (w - local) / (eta * 4), rtol=1e-10)
         self.assertFalse(vectors["drift@1"].any())
 
+    def test_a_model_is_read_once_and_handed_on_without_a_copy(self):
+        places = []
+
+        def where(w, batch):
+            places.append((w.__array_interface__["data"][0], w.flags.writeable))
+            return gradient(w, batch)
+
+        client = FakeClient(host(where, data={"a": (X, Y), "b": (X, Y)}, name=None))
+        self.addCleanup(client.close)
+        client.hello()
+        client.prepare({"weight": [3]})
+        for name in ("a", "b"):
+            client.ask(name, np.ones(3), ["gradient"], sha256="the same")
+        client.ask("a", np.zeros(3), ["gradient"], sha256="another")
+        self.assertEqual(places[0], places[1])
+        self.assertNotEqual(places[0][0], places[2][0])
+        self.assertFalse(any(writeable for _, writeable in places))
+
     def test_batches_are_permutations_and_the_same_every_time(self):
         client = self.client()
         rule = {"steps": 0, "epochs": 2, "batch_size": 16}

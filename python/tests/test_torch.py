@@ -141,6 +141,31 @@ class TorchTest(unittest.TestCase):
         self.assertEqual(vectors["displacement"][-1], -2)  # what two steps counted
         self.assertEqual(vectors["drift"][-1], 0)
 
+    def test_sparse_gradients_and_parameters_that_take_no_part(self):
+        class Words(torch.nn.Module):
+            def __init__(self, sparse):
+                super().__init__()
+                torch.manual_seed(2)
+                self.unused = torch.nn.Linear(2, 2)
+                self.embedding = torch.nn.Embedding(9, 3, sparse=sparse)
+
+            def forward(self, x):
+                return self.embedding(x).sum(1)
+
+        data = torch.arange(50).reshape(25, 2) % 9, torch.arange(25) % 3
+        answers = []
+        for sparse in (False, True):
+            model = Words(sparse)
+            w = flat(model)
+            reply, vectors = self.client(model, data).ask("a", w, ["displacement", "gradient"],
+                                                          {"step_size": 0.1, "steps": 4, "batch_size": 5})
+            self.assertEqual(reply["type"], "answer", reply)
+            answers.append(vectors)
+        for key in ("displacement", "gradient"):
+            np.testing.assert_allclose(answers[0][key], answers[1][key], atol=1e-7)
+            self.assertFalse(answers[0][key][:6].any())
+            self.assertTrue(answers[0][key][6:].any())
+
     def test_test_part(self):
         client = self.client(mlp(), test=(X[:20], Y[:20]), chunk=6)
         reply, _ = client.ask("a", flat(mlp()), ["test_examples", "test_loss", "test_correct"])

@@ -1,7 +1,8 @@
 """Worker programs (docs/worker.md) with a real server: one in C against closed forms, and ones that misbehave."""
 
-import json
 import os
+import re
+import subprocess
 import sys
 import unittest
 
@@ -61,6 +62,35 @@ class WorkerTest(LeewayCase):
             self.assertAlmostEqual(round["drift_bound"], 3 * ((w - 1) ** 2 + (w - 3) ** 2) / 32, delta=1e-9)
         final = read_safetensors(run["final_model"])
         np.testing.assert_allclose(final["w"], 2 * (1 - 0.25 ** 5), rtol=1e-10)
+
+    def test_the_one_in_c_is_short(self):
+        with open(os.path.join(SOURCE, "tests/worker/worker.c")) as f:
+            text = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.DOTALL)
+        self.assertLessEqual(sum(bool(line.strip()) for line in text.splitlines()), 60)
+
+    def test_the_last_word_of_one_that_hangs_up_at_once_is_in_the_record(self):
+        """A worker that has started leeway-client itself, sends an error, and closes its socket in the same moment."""
+        script = self.write("brief.py", """
+import json, socket, subprocess, sys
+ours, theirs = socket.socketpair()
+client = subprocess.Popen([sys.argv[1], "--server", sys.argv[2], "--worker-fd", str(theirs.fileno())], pass_fds=[theirs.fileno()])
+theirs.close()
+def say(**m): ours.sendall(json.dumps(m).encode() + b"\\n")
+with ours.makefile("rb") as lines:
+    for line in lines:
+        m = json.loads(line)
+        if m["type"] == "hello": say(type="hello", version=1, clients=[{"name": "a", "examples": 4}])
+        elif m["type"] == "prepare": say(type="ready")
+        else: break
+say(type="error", order=m["order"], error="out of paper")
+ours.close()
+sys.exit(client.wait())
+""")
+        server, address = self.start_server(self.config(2, "cohort { attempts: 1 }\n"), 1)
+        code = subprocess.run([sys.executable, script, os.path.join(BIN, "leeway-client"), address], timeout=TIMEOUT,
+                              stderr=subprocess.DEVNULL).returncode
+        self.assertNotEqual(code, 0)
+        self.await_text("server.log", "refused a: out of paper")
 
     def misbehave(self, what, *more):
         """Two clients, one of which does `what` in round 2; the other is its own process. Returns the server's log."""
