@@ -96,6 +96,10 @@ class ListenerTest : public ::testing::Test {
       EXPECT_EQ(ReasonOf(why), "connection_limit");
       ++refused_;
     };
+    options.on_flood = [this](const std::string& caller, const absl::Status& why) {
+      MutexLock lock(&mu_);
+      floods_.emplace_back(caller, ReasonOf(why));
+    };
     absl::StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(options);
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
@@ -169,6 +173,22 @@ class ListenerTest : public ::testing::Test {
     std::string peer_ ABSL_GUARDED_BY(mu_);
   };
 
+  std::vector<std::pair<std::string, std::string>> floods() {
+    MutexLock lock(&mu_);
+    return floods_;
+  }
+  // Sends bytes until the other side has closed; how many those were.
+  static uint64_t Flood(int fd) {
+    const std::string frames(1 << 16, 'x');
+    uint64_t sent = 0;
+    for (ssize_t now = 0; (now = send(fd, frames.data(), frames.size(), MSG_NOSIGNAL)) > 0;) {
+      sent += static_cast<uint64_t>(now);
+    }
+    return sent;
+  }
+
+  Mutex mu_;
+  std::vector<std::pair<std::string, std::string>> floods_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Methods> methods_;
   std::atomic<int> refused_ = 0;
   std::unique_ptr<Listener> listener_;
@@ -249,6 +269,29 @@ TEST_F(ListenerTest, WhoHasACallStays) {
     EXPECT_EQ(methods_->peer(), peer);  // by the same connection
     TearDown();
   }
+}
+
+// A preface, and headers of a stream that never end: of 2^14 bytes each, with padding.
+std::string EndlessHeaders() {
+  std::string bytes("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
+  bytes += std::string("\0\0\0\1\0\0\0\0\1", 9);
+  return bytes;
+}
+
+TEST_F(ListenerTest, HeadersThatNeverEndAreCutOff) {
+  Start("127.0.0.1:0");
+  const Descriptor attacker = Connect();
+  const std::string start = EndlessHeaders();
+  ASSERT_EQ(send(attacker.get(), start.data(), start.size(), 0),
+            static_cast<ssize_t>(start.size()));
+  std::string frame("\0\x40\0\x9\0\0\0\0\1", 9);  // CONTINUATION of 2^14 bytes
+  // An indexed field, :method GET, so many times: gRPC reads on and keeps nothing.
+  frame += std::string(1 << 14, '\x82');
+  while (send(attacker.get(), frame.data(), frame.size(), MSG_NOSIGNAL) > 0) {
+  }
+  while (floods().empty()) std::this_thread::yield();
+  EXPECT_EQ(floods(), (std::vector<std::pair<std::string, std::string>>{{"", "byte_flood"}}));
+  EXPECT_EQ(Call(listener_->address()), grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST_F(ListenerTest, OutlastsATimeWithoutFiles) {
