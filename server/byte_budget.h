@@ -14,7 +14,7 @@ namespace leeway {
 
 class ByteBudget {
  public:
-  // Forgiven in every second.
+  // Forgiven in every second, once the connection has had a call.
   static constexpr uint64_t kPerSecond = uint64_t{2} << 20;
   // What a message of this size may take on its way, with its frames, the headers of its call and
   // window updates.
@@ -22,10 +22,11 @@ class ByteBudget {
 
   // What the connection has received since it was opened, and what of it belongs to messages that
   // a call has read: the sum of WithFrames.
-  void Look(uint64_t received, uint64_t messages, absl::Time now) {
-    const double elapsed = std::clamp(absl::ToDoubleSeconds(now - seen_), 0.0, kMostSeconds);
+  void Look(uint64_t received, uint64_t messages, bool has_called, absl::Time now) {
+    const double seconds =
+        has_called ? std::clamp(absl::ToDoubleSeconds(now - seen_), 0.0, kMostSeconds) : 0;
     const uint64_t accounted =
-        messages - messages_ + static_cast<uint64_t>(elapsed * static_cast<double>(kPerSecond));
+        messages - messages_ + static_cast<uint64_t>(seconds * static_cast<double>(kPerSecond));
     debt_ += received - received_;
     debt_ -= std::min(debt_, accounted);
     received_ = received;

@@ -380,16 +380,19 @@ std::vector<Listener::Flooder> Listener::FindFlooders(absl::Time now) {
   std::vector<Id> ids;
   for (auto& [id, connection] : open_) {
     if (connection.peer.empty()) continue;  // a unix socket: the file says who may
-    const uint64_t received = BytesReceived(connection.fd.get());
-    connection.budget.Look(received, connection.messages ? connection.messages->load() : 0, now);
-    if (connection.budget.debt() > floods_.Allowed(!connection.caller.empty(), now)) {
+    const bool has_called = connection.messages != nullptr;
+    connection.budget.Look(BytesReceived(connection.fd.get()),
+                           has_called ? connection.messages->load() : 0, has_called, now);
+    if (connection.budget.debt() > floods_.Allowed(has_called, now)) {
       ids.push_back(id);
     }
   }
   std::vector<Flooder> flooders;
   for (const Id id : ids) {
-    std::string caller = open_[id].caller;
-    flooders.push_back({Forget(id), std::move(caller)});
+    const Connection& connection = open_[id];
+    Flooder flooder = {Descriptor(), connection.peer, connection.caller};
+    flooder.fd = Forget(id);
+    flooders.push_back(std::move(flooder));
   }
   if (!flooders.empty()) floods_.Alarm(now);
   return flooders;
@@ -411,9 +414,11 @@ void Listener::CloseFlooders(absl::Time now) {
     shutdown(flooder.fd.get(), SHUT_RDWR);
     if (!options_.on_flood) continue;
     options_.on_flood(flooder.caller,
-                      WithReason(absl::ResourceExhaustedError(
-                                     "sent too much that belongs to no message, and was cut off; "
-                                     "if it does so again, revoke its certificate"),
+                      WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                                     "the connection ", flooder.peer,
+                                     " sent too much that belongs to no message, and was cut off; "
+                                     "if there are more, shut out its address, or revoke the "
+                                     "certificate")),
                                  "byte_flood"));
   }
   // What a flood took does not go back by itself.

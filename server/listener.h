@@ -76,6 +76,7 @@ class Listener : public ConnectionWatch {
   // One that is closed because it floods the server.
   struct Flooder {
     Descriptor fd;
+    std::string peer;
     std::string caller;
   };
 

@@ -351,7 +351,7 @@ def measure(binaries, folder, kind, seconds, rounds, expected, proxy=False):
         # A run that was over before its attack was has not shown what happens after it.
         figures["whole"] = run.server.poll() is None
         figures["same_bits"] = run.finish() == expected
-        figures["cut_off"] = run.log().count(" flood ")
+        figures["cut_off"] = run.log().count("warning flood")
         return figures
 
 

@@ -18,32 +18,36 @@ TEST(ByteBudgetTest, MessagesPayForTheirBytes) {
   for (int second = 0; second < 60; ++second) {
     messages += 100 * ByteBudget::WithFrames(kMiB);
     received += 103 * kMiB;
-    budget.Look(received, messages, kStart + absl::Seconds(second));
+    budget.Look(received, messages, true, kStart + absl::Seconds(second));
     EXPECT_EQ(budget.debt(), 0u);
   }
 }
 
 TEST(ByteBudgetTest, AMessageUnderWayIsOwedUntilItIsRead) {
   ByteBudget budget;
-  budget.Look(10 * kMiB, 0, kStart);
+  budget.Look(10 * kMiB, 0, true, kStart);
   EXPECT_EQ(budget.debt(), 10 * kMiB);
-  budget.Look(10 * kMiB, 10 * kMiB, kStart);
+  budget.Look(10 * kMiB, 10 * kMiB, true, kStart);
   EXPECT_EQ(budget.debt(), 0u);
   // There is no credit for what comes later.
-  budget.Look(10 * kMiB, 20 * kMiB, kStart);
-  budget.Look(15 * kMiB, 20 * kMiB, kStart);
+  budget.Look(10 * kMiB, 20 * kMiB, true, kStart);
+  budget.Look(15 * kMiB, 20 * kMiB, true, kStart);
   EXPECT_EQ(budget.debt(), 5 * kMiB);
 }
 
 TEST(ByteBudgetTest, WhatBelongsToNoMessageAddsUp) {
   ByteBudget flood;
   ByteBudget slow;
+  ByteBudget stranger;
   for (uint64_t second = 0; second <= 20; ++second) {
-    flood.Look(10 * second * kMiB, 0, kStart + absl::Seconds(second));
-    slow.Look(second * kMiB, 0, kStart + absl::Seconds(second));
+    const absl::Time now = kStart + absl::Seconds(second);
+    flood.Look(10 * second * kMiB, 0, true, now);
+    slow.Look(second * kMiB, 0, true, now);
+    stranger.Look(second * kMiB, 0, false, now);
   }
   EXPECT_EQ(flood.debt(), 20 * (10 * kMiB - ByteBudget::kPerSecond));
   EXPECT_EQ(slow.debt(), 0u);
+  EXPECT_EQ(stranger.debt(), 20 * kMiB);  // who has made no call has nothing to send
 }
 
 TEST(FloodWatchTest, WhoHasProvedNothingGetsLessWhileSomebodyFloods) {
