@@ -19,6 +19,7 @@ constexpr double kAutomaticStep = 1;
 // The automatic multiple, and how far above the lowest median its base may be. In the runs that
 // we have tried, no honest client was at 20 medians.
 constexpr double kLeastMultiple = 30;
+constexpr double kNarrowest = 0.2;
 constexpr double kGrowth = 2;
 
 // What is scaled down to the limit ends up within rounding of it.
@@ -92,9 +93,13 @@ void MedianLimit::Absorb(const v1::Task& task, const Tally& tally) {
   }
   median_ = std::max(thresholds[k], smallest_);
   lowest_ = lowest_ == 0 ? median_ : std::min(lowest_, median_);
-  limit_ = automatic() ? std::max(kLeastMultiple, static_cast<double>(tally.clients())) *
-                             std::min(median_, kGrowth * lowest_)
-                       : multiple_ * median_;
+  width_ = Clipped(task, tally) > 0 ? std::max(width_ / 2, kNarrowest) : std::min(2 * width_, 1.0);
+  const double base = std::min(median_, width_ < 1 ? lowest_ : kGrowth * lowest_);
+  limit_ = automatic() ? Multiple(tally.clients()) * base : multiple_ * median_;
+}
+
+double MedianLimit::Multiple(uint64_t reports) const {
+  return width_ * std::max(kLeastMultiple, static_cast<double>(reports));
 }
 
 bool MedianLimit::IsExceeded(const v1::Task& task, const Tally& tally, double largest_norm) const {
@@ -119,13 +124,14 @@ absl::Status MedianLimit::Restore(absl::Span<const double> state) {
   if (state.empty()) return absl::OkStatus();  // of a run that began without a limit
   const bool earlier = state.size() == 1;      // a version that saved the median alone
   for (const double value : state) {
-    if (!(value >= 0) || !std::isfinite(value) || !(earlier || state.size() == 3)) {
+    if (!(value >= 0) || !std::isfinite(value) || !(earlier || state.size() == 4)) {
       return absl::DataLossError("saved median of the displacements is damaged");
     }
   }
   median_ = state[0];
   limit_ = earlier ? multiple_ * median_ : state[1];
   lowest_ = earlier ? median_ : state[2];
+  width_ = earlier ? 1 : state[3];
   return absl::OkStatus();
 }
 
