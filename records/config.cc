@@ -483,7 +483,6 @@ void CompleteConfig(v1::RunConfig& config) {
   v1::Limits& limits = *config.mutable_limits();
   if (limits.quarantine_after() == 0) limits.set_quarantine_after(3);
   if (limits.upload_seconds() == 0) limits.set_upload_seconds(120);
-  if (!limits.has_median_multiple()) limits.set_median_multiple(0);
   for (v1::Phase& phase : *config.mutable_phases()) {
     if (phase.has_optimum()) {
       v1::Optimum& optimum = *phase.mutable_optimum();

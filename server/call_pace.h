@@ -26,9 +26,16 @@ class CallPace {
       second_ = now;
       absl::erase_if(shut_out_, [now](const auto& entry) { return entry.second <= now; });
     }
-    if (++begun_[caller] > kCallsPerSecond) shut_out_[caller] = now + kShutOut;
+    if (++begun_[caller] > kCallsPerSecond) ShutOut(caller, now);
     return !shut_out_.contains(caller);
   }
+
+  bool IsOut(const std::string& caller, absl::Time now) const {
+    const auto found = shut_out_.find(caller);
+    return found != shut_out_.end() && now < found->second;
+  }
+  // For kShutOut, whatever it has begun.
+  void ShutOut(const std::string& caller, absl::Time now) { shut_out_[caller] = now + kShutOut; }
 
  private:
   absl::flat_hash_map<std::string, uint64_t> begun_;       // in this second, by caller

@@ -53,9 +53,9 @@ void Engine::AddRepeat(const RoundPlan& plan) {
       v1::Event::RETRY, "",
       absl::StrCat("round ", plan.record.round(), ": ",
                    plan.task.max_norm() > 0 ? "half of the displacements are" : "one is",
-                   " longer than ", options_.config.limits().median_multiple(),
-                   " times the median (limits.median_multiple) of ",
+                   " far longer than the median of ",
                    plan.task.max_norm() > 0 ? "the round before" : "all",
+                   " (limits.median_multiple)",
                    "; none counts, and the round is taken again with the limit ",
                    script_->Next().task.max_norm(), " (0: none)"));
 }
@@ -66,8 +66,8 @@ void Engine::AddClipped(const v1::RoundRecord& record) {
       v1::Event::CLIPPED, "",
       absl::StrCat("round ", record.round(), ": ", record.clipped(),
                    " client(s) scaled their displacement down to the limit ", record.norm_limit(),
-                   ", ", options_.config.limits().median_multiple(),
-                   " times the median of the round before"));
+                   ", which follows from the median of the round before; if they are honest, raise "
+                   "limits.median_multiple"));
 }
 
 void Engine::LogPhase(uint32_t phase, uint64_t round) const {

@@ -1,20 +1,47 @@
 #include "server/gate.h"
 
 #include <grpc/grpc_security_constants.h>
+#include <openssl/x509.h>
 #include <sys/stat.h>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/credentials.h"
 #include "common/reason.h"
 #include "common/status.h"
+#include "common/wire.h"
+#include "server/byte_budget.h"
+#include "server/steady_time.h"
 
 namespace leeway {
 namespace {
 
 constexpr size_t kMostKnown = 100'000;
 constexpr absl::Duration kRecheck = absl::Seconds(1);
+
+// The caller's certificate as PEM; empty without one.
+std::string CertificateOf(const grpc::AuthContext& context) {
+  const std::vector<grpc::string_ref> pems =
+      context.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  return pems.empty() ? "" : std::string(pems[0].data(), pems[0].size());
+}
+
+// gRPC calls it on the thread that reads the connection: whoever floods waits for it.
+class CountStreams : public grpc::AuthMetadataProcessor {
+ public:
+  explicit CountStreams(Gate& gate) : gate_(gate) {}
+
+  bool IsBlocking() const override { return false; }
+  grpc::Status Process(const InputMetadata&, grpc::AuthContext* context, OutputMetadata*,
+                       OutputMetadata*) override {
+    return ToGrpc(gate_.CheckPace(CertificateOf(*context)));
+  }
+
+ private:
+  Gate& gate_;
+};
 
 }  // namespace
 
@@ -89,7 +116,12 @@ Visit& Visit::operator=(Visit&& other) noexcept {
   std::swap(key_, other.key_);
   std::swap(peer_, other.peer_);
   std::swap(identity_, other.identity_);
+  std::swap(bytes_, other.bytes_);
   return *this;
+}
+
+void Visit::CountMessage(size_t bytes) const {
+  if (bytes_) bytes_->fetch_add(ByteBudget::WithFrames(bytes), std::memory_order_relaxed);
 }
 
 Visit::~Visit() {
@@ -113,6 +145,38 @@ absl::StatusOr<std::unique_ptr<Gate>> Gate::WithCertificates(const std::string& 
   MutexLock lock(&gate->mu_);
   LEEWAY_RETURN_IF_ERROR(gate->RefreshRevoked(absl::Now()));
   return gate;
+}
+
+absl::StatusOr<std::unique_ptr<Gate>> Gate::BehindProxy(const std::string& authority_file,
+                                                        const std::string& revoked) {
+  LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<Gate> gate, WithCertificates(authority_file, revoked));
+  gate->behind_proxy_ = true;
+  return gate;
+}
+
+std::string Gate::CallerOf(const grpc::ServerContextBase& context) const {
+  if (!behind_proxy_) return CertificateOf(*context.auth_context());
+  const auto& headers = context.client_metadata();
+  const auto found = headers.find(kCertificateHeader);
+  // Two of them: one is not the proxy's.
+  if (found == headers.end() || headers.count(kCertificateHeader) != 1) return "";
+  return std::string(found->second.data(), found->second.size());
+}
+
+absl::StatusOr<X509Ptr> Gate::ParseCaller(const std::string& caller) const {
+  if (!behind_proxy_) return ParseCertificate(caller);
+  std::string der;
+  if (absl::Base64Unescape(caller, &der)) {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(der.data());
+    X509Ptr certificate(d2i_X509(nullptr, &bytes, static_cast<long>(der.size())));
+    if (certificate && X509_verify(certificate.get(), X509_get0_pubkey(authority_.get())) == 1) {
+      return certificate;
+    }
+  }
+  return absl::UnauthenticatedError(
+      absl::StrCat("the header ", kCertificateHeader,
+                   " holds no certificate of the authority in --behind-proxy; see "
+                   "docs/security.md for what the proxy has to send"));
 }
 
 absl::Status Gate::RefreshRevoked(absl::Time now) {
@@ -158,13 +222,37 @@ absl::Status Gate::Check(const Identity& identity) {
   return absl::OkStatus();
 }
 
-absl::Status Gate::CheckPace(const std::string& key, const std::string& peer, absl::Time now) {
-  if (pace_.Begin(key, now)) return absl::OkStatus();
-  if (watch_ != nullptr) watch_->Drop(peer);
+absl::Status Gate::CheckPace(const std::string& caller) {
+  bool was_out = false;
+  {
+    MutexLock lock(&pace_mu_);
+    const absl::Time now = SteadyNow();
+    was_out = pace_.IsOut(caller, now);
+    if (pace_.Begin(caller, now)) return absl::OkStatus();
+  }
+  if (!was_out && watch_ != nullptr) watch_->Drop(caller);
   return WithReason(absl::ResourceExhaustedError(
                         absl::StrCat("more than ", CallPace::kCallsPerSecond,
-                                     " calls were begun in a second; the connection is closed")),
+                                     " calls were begun in a second, or the connection sent much "
+                                     "else; try again in ",
+                                     absl::FormatDuration(CallPace::kShutOut))),
                     "call_flood");
+}
+
+std::shared_ptr<grpc::AuthMetadataProcessor> Gate::StreamCount() {
+  counts_streams_ = true;
+  return std::make_shared<CountStreams>(*this);
+}
+
+std::string Gate::NameOf(const std::string& caller) const {
+  if (!certificates_ || caller.empty()) return caller;
+  const absl::StatusOr<X509Ptr> certificate = ParseCaller(caller);
+  return certificate.ok() ? Describe(certificate->get()).name : "";
+}
+
+void Gate::ShutOut(const std::string& caller) {
+  MutexLock lock(&pace_mu_);
+  pace_.ShutOut(caller, SteadyNow());
 }
 
 absl::StatusOr<Visit> Gate::Enter(const grpc::ServerContextBase& context) {
@@ -172,25 +260,23 @@ absl::StatusOr<Visit> Gate::Enter(const grpc::ServerContextBase& context) {
   std::string key = peer;
   std::shared_ptr<const Identity> identity;
   if (certificates_) {
-    const std::vector<grpc::string_ref> pems =
-        context.auth_context()->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
-    if (pems.empty()) {
+    key = CallerOf(context);
+    if (key.empty()) {
       return absl::UnauthenticatedError(
           "this server asks for a certificate; give --tls-ca, --tls-cert and --tls-key");
     }
-    key.assign(pems[0].data(), pems[0].size());
   }
   // All who come by a unix socket have the same name, and the file says who may.
   if (!certificates_ && absl::StartsWith(peer, "unix:")) {
-    return Visit(nullptr, "", "", std::make_shared<Identity>(peer));
+    return Visit(nullptr, "", "", std::make_shared<Identity>(peer), nullptr);
   }
+  if (!counts_streams_) LEEWAY_RETURN_IF_ERROR(CheckPace(key));
   MutexLock lock(&mu_);
-  LEEWAY_RETURN_IF_ERROR(CheckPace(key, peer, absl::Now()));
   if (certificates_) {
     if (known_.size() > kMostKnown) known_.clear();
     std::shared_ptr<const Identity>& entry = known_[key];
     if (!entry) {
-      LEEWAY_ASSIGN_OR_RETURN(const X509Ptr certificate, ParseCertificate(key));
+      LEEWAY_ASSIGN_OR_RETURN(const X509Ptr certificate, ParseCaller(key));
       entry = std::make_shared<Identity>(Describe(certificate.get()));
     }
     identity = entry;
@@ -215,8 +301,12 @@ absl::StatusOr<Visit> Gate::Enter(const grpc::ServerContextBase& context) {
                       "too_many_connections");
   }
   ++calls.all;
-  if (++calls.by_connection[peer] == 1 && watch_ != nullptr) watch_->OnBusy(peer, true);
-  return Visit(this, std::move(key), std::move(peer), std::move(identity));
+  Calls::Connection& connection = calls.by_connection[peer];
+  if (++connection.calls == 1 && watch_ != nullptr) {
+    watch_->OnBusy(peer, true);
+    connection.bytes = watch_->OnCaller(peer, key);
+  }
+  return Visit(this, std::move(key), std::move(peer), std::move(identity), connection.bytes);
 }
 
 void Gate::Exit(const std::string& key, const std::string& peer) {
@@ -224,7 +314,7 @@ void Gate::Exit(const std::string& key, const std::string& peer) {
   const auto found = calls_.find(key);
   if (found == calls_.end()) return;
   Calls& calls = found->second;
-  if (--calls.by_connection[peer] == 0) {
+  if (--calls.by_connection[peer].calls == 0) {
     calls.by_connection.erase(peer);
     if (watch_ != nullptr) watch_->OnBusy(peer, false);
   }

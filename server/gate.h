@@ -5,6 +5,7 @@
 #ifndef LEEWAY_SERVER_GATE_H_
 #define LEEWAY_SERVER_GATE_H_
 
+#include <grpcpp/security/auth_metadata_processor.h>
 #include <grpcpp/server_context.h>
 
 #include <atomic>
@@ -63,26 +64,40 @@ class Identity {
 
 class Gate;
 
-// Is told which connections (by gRPC's name of their peer) have calls of callers that were
-// let in. Never blocks.
+// Bytes of the messages that calls of one connection have read (ByteBudget::WithFrames).
+using MessageBytes = std::atomic<uint64_t>;
+
+// Is notified of which connections (by gRPC's name of their peer) have calls of callers that
+// were let in. Never blocks.
 class ConnectionWatch {
  public:
   virtual ~ConnectionWatch() = default;
   virtual void OnBusy(const std::string& peer, bool busy) = 0;
-  // Its caller makes more calls than any client does: it is to be closed.
-  virtual void Drop(const std::string& peer) = 0;
+  // The caller who has calls on that connection, and where the bytes of their messages are
+  // counted; null if the connection is gone.
+  virtual std::shared_ptr<MessageBytes> OnCaller(const std::string& peer,
+                                                 const std::string& caller) = 0;
+  // A caller begins more calls than any client does: its connections are to be closed.
+  virtual void Drop(const std::string& caller) = 0;
 };
 
 // One call of one caller; gives its place back at the end.
 class Visit {
  public:
   Visit() = default;
-  Visit(Gate* gate, std::string key, std::string peer, std::shared_ptr<const Identity> identity)
-      : gate_(gate), key_(std::move(key)), peer_(std::move(peer)), identity_(std::move(identity)) {}
+  Visit(Gate* gate, std::string key, std::string peer, std::shared_ptr<const Identity> identity,
+        std::shared_ptr<MessageBytes> bytes)
+      : gate_(gate),
+        key_(std::move(key)),
+        peer_(std::move(peer)),
+        identity_(std::move(identity)),
+        bytes_(std::move(bytes)) {}
   Visit(Visit&& other) noexcept { *this = std::move(other); }
   Visit& operator=(Visit&& other) noexcept;
   ~Visit();
   const Identity& identity() const { return *identity_; }
+  // The call has read a message of so many bytes.
+  void CountMessage(size_t bytes) const;
   // Unauthenticated once the certificate has been revoked or has expired: for
   // calls that last. A revocation list that cannot be read any more changes nothing for them.
   absl::Status StillWelcome() const;
@@ -92,6 +107,7 @@ class Visit {
   std::string key_;
   std::string peer_;
   std::shared_ptr<const Identity> identity_;
+  std::shared_ptr<MessageBytes> bytes_;  // null: nobody watches the connection
 };
 
 class Gate {
@@ -109,6 +125,13 @@ class Gate {
   static absl::StatusOr<std::unique_ptr<Gate>> WithCertificates(const std::string& authority_file,
                                                                 const std::string& revoked);
 
+  // Behind a proxy that ends TLS and passes each caller's certificate, which it has checked, in
+  // the header kCertificateHeader. Only it may reach the server: by a unix socket.
+  static absl::StatusOr<std::unique_ptr<Gate>> BehindProxy(const std::string& authority_file,
+                                                           const std::string& revoked);
+  // The certificate in DER, as base64.
+  static constexpr char kCertificateHeader[] = "x-leeway-certificate";
+
   // Callers are known by their certificates.
   bool certificates() const { return certificates_; }
 
@@ -119,37 +142,57 @@ class Gate {
   // ResourceExhausted with too many calls or connections.
   absl::StatusOr<Visit> Enter(const grpc::ServerContextBase& context) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Counts streams at their headers, before gRPC makes calls of them: those that are reset at
+  // once never get as far as Enter. For the credentials of a server that asks for certificates,
+  // before its first call; the gate must outlive them.
+  std::shared_ptr<grpc::AuthMetadataProcessor> StreamCount();
+  // ResourceExhausted if the caller, known by its certificate or connection, begins too many
+  // calls; then it is shut out, and its connections are closed.
+  absl::Status CheckPace(const std::string& caller) ABSL_LOCKS_EXCLUDED(pace_mu_);
+  // How a log names a caller: by its certificate's name, or its connection.
+  std::string NameOf(const std::string& caller) const;
+  // A connection of this caller has flooded the server.
+  void ShutOut(const std::string& caller) ABSL_LOCKS_EXCLUDED(pace_mu_);
+
  private:
   friend class Visit;
+  // The caller's certificate, as TLS or the proxy gives it; empty without one.
+  std::string CallerOf(const grpc::ServerContextBase& context) const;
+  absl::StatusOr<X509Ptr> ParseCaller(const std::string& caller) const;
   // With the last list that could be read.
   absl::Status Check(const Identity& identity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RefreshRevoked(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // ResourceExhausted if the caller begins too many calls; then its connection is closed, and
-  // while it is shut out all others of it with their first call.
-  absl::Status CheckPace(const std::string& key, const std::string& peer, absl::Time now)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Exit(const std::string& key, const std::string& peer) ABSL_LOCKS_EXCLUDED(mu_);
 
   struct Calls {
     int all = 0;
-    absl::flat_hash_map<std::string, int> by_connection;
+    struct Connection {
+      int calls = 0;
+      std::shared_ptr<MessageBytes> bytes;
+    };
+    absl::flat_hash_map<std::string, Connection> by_connection;
   };
 
-  // Constant after construction.
+  // Constant after construction, and before the first call.
   bool certificates_ = false;
+  bool behind_proxy_ = false;
+  bool counts_streams_ = false;  // before Enter
   X509Ptr authority_;
   std::string revoked_file_;
   ConnectionWatch* watch_ = nullptr;
 
   Mutex mu_;
   absl::flat_hash_map<std::string, Calls> calls_ ABSL_GUARDED_BY(mu_);  // by caller
-  CallPace pace_ ABSL_GUARDED_BY(mu_);
   // By certificate, so that each is taken apart once.
   absl::flat_hash_map<std::string, std::shared_ptr<const Identity>> known_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> revoked_ ABSL_GUARDED_BY(mu_);
   absl::Status revoked_state_ ABSL_GUARDED_BY(mu_);
   std::string revoked_stamp_ ABSL_GUARDED_BY(mu_);  // size and time of the file when read
   absl::Time revoked_checked_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+
+  // Apart from mu_: a flood does not hold up those who are let in.
+  Mutex pace_mu_;
+  CallPace pace_ ABSL_GUARDED_BY(pace_mu_);
 };
 
 }  // namespace leeway

@@ -2,15 +2,19 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/tcp.h>  // its tcp_info is newer than that of netinet/tcp.h
+#include <malloc.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <optional>
 
@@ -18,9 +22,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/reason.h"
 #include "common/status.h"
+#include "server/steady_time.h"
 
 namespace leeway {
 namespace {
@@ -119,6 +125,26 @@ bool Watch(int epoll, int fd, uint32_t events, uint64_t about) {
   return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
+// Bytes that have come by a TCP connection, in order and acknowledged; 0 if that is not known.
+uint64_t BytesReceived(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
+  if (size < offsetof(tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received) return 0;
+  return info.tcpi_bytes_received;
+}
+
+// Memory that the process has; 0 if that cannot be read now.
+uint64_t ResidentBytes() {
+  const Descriptor file(open("/proc/self/statm", O_RDONLY | O_CLOEXEC));
+  std::array<char, 128> text{};
+  if (!file.valid() || read(file.get(), text.data(), text.size() - 1) <= 0) return 0;
+  const std::vector<absl::string_view> fields = absl::StrSplit(text.data(), ' ');
+  uint64_t pages = 0;
+  if (fields.size() < 2 || !absl::SimpleAtoi(fields[1], &pages)) return 0;
+  return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
 void SetOption(int fd, int option, unsigned value) {
   setsockopt(fd, IPPROTO_TCP, option, &value, sizeof value);
 }
@@ -177,8 +203,11 @@ void Listener::Stop() {
 void Listener::Run() {
   std::array<epoll_event, kBatch> events;
   while (true) {
-    const int count =
-        epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), /*timeout=*/-1);
+    const absl::Duration pause = next_look_ - SteadyNow();
+    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                                 static_cast<int>(absl::ToInt64Milliseconds(std::clamp(
+                                     pause, absl::ZeroDuration(), FloodWatch::kQuietPause))));
+    if (const absl::Time now = SteadyNow(); now >= next_look_) CloseFlooders(now);
     bool usable = true;
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
@@ -316,15 +345,84 @@ void Listener::OnBusy(const std::string& peer, bool busy) {
   if (found != by_peer_.end()) connections_.SetBusy(found->second, busy);
 }
 
-void Listener::Drop(const std::string& peer) {
-  Descriptor closed;
+std::shared_ptr<MessageBytes> Listener::OnCaller(const std::string& peer,
+                                                 const std::string& caller) {
+  MutexLock lock(&mu_);
+  const auto named = by_peer_.find(peer);
+  if (named == by_peer_.end()) return nullptr;
+  Connection& connection = open_[named->second];
+  connection.caller = caller;
+  if (!connection.messages) connection.messages = std::make_shared<MessageBytes>(0);
+  return connection.messages;
+}
+
+void Listener::Drop(const std::string& caller) {
+  std::vector<Descriptor> closed;
   {
     MutexLock lock(&mu_);
-    const auto found = by_peer_.find(peer);
-    if (found == by_peer_.end()) return;
-    closed = Forget(found->second);
+    floods_.Alarm(SteadyNow());
+    std::vector<Id> ids;
+    for (const auto& [id, connection] : open_) {
+      if (!caller.empty() && connection.caller == caller) ids.push_back(id);
+    }
+    for (const Id id : ids) closed.push_back(Forget(id));
   }
-  shutdown(closed.get(), SHUT_RDWR);
+  for (const Descriptor& fd : closed) shutdown(fd.get(), SHUT_RDWR);
+  if (!options_.on_flood) return;
+  options_.on_flood(
+      caller, WithReason(absl::ResourceExhaustedError(
+                             "began more calls in a second than any client does, and was cut off; "
+                             "if it does so again, revoke its certificate"),
+                         "call_flood"));
+}
+
+std::vector<Listener::Flooder> Listener::FindFlooders(absl::Time now) {
+  std::vector<Id> ids;
+  for (auto& [id, connection] : open_) {
+    if (connection.peer.empty()) continue;  // a unix socket: the file says who may
+    const bool has_called = connection.messages != nullptr;
+    connection.budget.Look(BytesReceived(connection.fd.get()),
+                           has_called ? connection.messages->load() : 0, has_called, now);
+    if (connection.budget.debt() > floods_.Allowed(has_called, now)) {
+      ids.push_back(id);
+    }
+  }
+  std::vector<Flooder> flooders;
+  for (const Id id : ids) {
+    const Connection& connection = open_[id];
+    Flooder flooder = {Descriptor(), connection.peer, connection.caller};
+    flooder.fd = Forget(id);
+    flooders.push_back(std::move(flooder));
+  }
+  if (!flooders.empty()) floods_.Alarm(now);
+  return flooders;
+}
+
+void Listener::CloseFlooders(absl::Time now) {
+  const uint64_t resident = ResidentBytes();
+  std::vector<Flooder> flooders;
+  bool over = false;
+  {
+    MutexLock lock(&mu_);
+    if (resident > 0) floods_.SetMemory(resident, now);
+    flooders = FindFlooders(now);
+    over = alarmed_ && !floods_.alarmed(now);
+    alarmed_ = floods_.alarmed(now);
+    next_look_ = now + floods_.Pause(now);
+  }
+  for (const Flooder& flooder : flooders) {
+    shutdown(flooder.fd.get(), SHUT_RDWR);
+    if (!options_.on_flood) continue;
+    options_.on_flood(flooder.caller,
+                      WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                                     "the connection ", flooder.peer,
+                                     " sent too much that belongs to no message, and was cut off; "
+                                     "if there are more, shut out its address, or revoke the "
+                                     "certificate")),
+                                 "byte_flood"));
+  }
+  // What a flood took does not go back by itself.
+  if (over) malloc_trim(0);
 }
 
 void Listener::Refuse(absl::string_view why) const {

@@ -1,8 +1,8 @@
 // Listener: takes in the connections of a gRPC server and hands each to it as an open
 // socket, when its first byte is there. gRPC's own listener (1.51) ends for good when the
 // process has no file descriptor left, and takes in whoever comes. This one bounds
-// connections by Connections, keeps descriptors for the rest of the process, and opens its
-// sockets again should they fail.
+// connections by Connections, closes those that flood the server (FloodWatch), keeps descriptors
+// for the rest of the process, and opens its sockets again should they fail.
 // Has one thread of its own. Thread-safe.
 #ifndef LEEWAY_SERVER_LISTENER_H_
 #define LEEWAY_SERVER_LISTENER_H_
@@ -22,7 +22,9 @@
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
 #include "common/sockets.h"
+#include "server/byte_budget.h"
 #include "server/connections.h"
+#include "server/flood_watch.h"
 #include "server/gate.h"
 
 namespace leeway {
@@ -35,8 +37,11 @@ class Listener : public ConnectionWatch {
     std::string address;
     // Descriptors that the process may have.
     uint64_t files = 1024;
-    // Told of connections that were closed and why, from the listener's thread. Optional.
+    // Told of connections that were closed and why, from any thread. Optional.
     std::function<void(const absl::Status&)> on_refusal;
+    // The caller (as OnCaller named it) of a connection that was closed because it flooded the
+    // server, and how; empty if it has made no call. From any thread. Optional.
+    std::function<void(const std::string& caller, const absl::Status& why)> on_flood;
   };
   // Listens, so that connections wait. Unavailable if the address cannot be had.
   static absl::StatusOr<std::unique_ptr<Listener>> Open(Options options);
@@ -54,14 +59,25 @@ class Listener : public ConnectionWatch {
 
   // ConnectionWatch
   void OnBusy(const std::string& peer, bool busy) override;
-  void Drop(const std::string& peer) override;
+  std::shared_ptr<MessageBytes> OnCaller(const std::string& peer,
+                                         const std::string& caller) override;
+  void Drop(const std::string& caller) override;
 
  private:
   using Id = Connections::Id;
   struct Connection {
-    Descriptor fd;       // gRPC has a duplicate of it
-    std::string peer;    // as gRPC names it; empty for a unix socket
-    bool silent = true;  // has sent nothing yet: gRPC does not know it
+    Descriptor fd;                                // gRPC has a duplicate of it
+    std::string peer;                             // as gRPC names it; empty for a unix socket
+    bool silent = true;                           // has sent nothing yet: gRPC does not know it
+    std::string caller = {};                      // who has made calls on it; empty: nobody
+    std::shared_ptr<MessageBytes> messages = {};  // that calls have read
+    ByteBudget budget = {};                       // of what else it sends
+  };
+  // One that is closed because it floods the server.
+  struct Flooder {
+    Descriptor fd;
+    std::string peer;
+    std::string caller;
   };
 
   explicit Listener(Options options);
@@ -73,6 +89,9 @@ class Listener : public ConnectionWatch {
   void OnEvent(Id id, uint32_t events);
   // Nothing can be accepted: makes room by one connection, which is closed.
   void Shed(int listening);
+  // Closes connections that send too much beside messages.
+  void CloseFlooders(absl::Time now);
+  std::vector<Flooder> FindFlooders(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // It is not watched any more; returns its descriptor, if there is one.
   Descriptor Forget(Id id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Reopen();
@@ -91,12 +110,15 @@ class Listener : public ConnectionWatch {
   std::vector<ListeningSocket> sockets_;
   Descriptor spare_;  // given up so that one connection can be accepted, and closed
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server_;
+  absl::Time next_look_ = absl::InfinitePast();  // at what connections send
+  bool alarmed_ = false;                         // at the last look
 
   std::thread thread_;
 
   Mutex mu_;
   Id next_ ABSL_GUARDED_BY(mu_);
   Connections connections_ ABSL_GUARDED_BY(mu_);
+  FloodWatch floods_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<Id, Connection> open_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<std::string, Id> by_peer_ ABSL_GUARDED_BY(mu_);
 };

@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -27,6 +28,7 @@
 #include "common/mutex.h"
 #include "common/plural.h"
 #include "common/process.h"
+#include "common/reason.h"
 #include "common/status.h"
 #include "common/usage.h"
 #include "common/version.h"
@@ -52,6 +54,7 @@ struct Flags {
   uint32_t clients = 0;
   TlsFiles tls;
   std::string revoked;
+  std::string behind_proxy;
   std::string chain_key;
   bool insecure_anywhere = false;
   bool exit_with_stdin = false;
@@ -76,6 +79,9 @@ void Declare(CLI::App& app, Flags& flags) {
   app.add_option("--tls-key", flags.tls.key, "Its private key (PEM)");
   app.add_option("--revoked", flags.revoked,
                  "Revocation list of the authority (PEM); read again when it changes");
+  app.add_option("--behind-proxy", flags.behind_proxy,
+                 "A proxy ends TLS, checks certificates of this authority (PEM) and passes them on "
+                 "as a header (docs/security.md); needs --listen unix:PATH");
   app.add_option("--chain-key", flags.chain_key,
                  "File with a secret that seals the run's records, so that nobody without it can "
                  "alter them unnoticed (`leeway verify --chain-key`)");
@@ -127,11 +133,28 @@ std::unique_ptr<grpc::Server> StartServer(
   return server;
 }
 
-absl::StatusOr<std::unique_ptr<Listener>> OpenListener(const std::string& address, Engine& engine) {
+// Somebody was cut off for flooding the server, and stays out for a while.
+void OnFlood(const std::string& caller, const absl::Status& why, Engine& engine, Gate& gate,
+             Log& log) {
+  engine.CountRefusal(why);
+  if (!caller.empty()) gate.ShutOut(caller);
+  LogLine line;
+  line.level = LogLine::Level::kWarning;
+  line.what = "flood";
+  line.client = gate.NameOf(caller);
+  line.text = std::string(why.message());
+  log.Write(line);
+}
+
+absl::StatusOr<std::unique_ptr<Listener>> OpenListener(const std::string& address, Engine& engine,
+                                                       Gate& gate, Log& log) {
   Listener::Options options;
   options.address = address;
   options.files = RaiseFileLimit();
   options.on_refusal = [&engine](const absl::Status& why) { engine.CountRefusal(why); };
+  options.on_flood = [&engine, &gate, &log](const std::string& caller, const absl::Status& why) {
+    OnFlood(caller, why, engine, gate, log);
+  };
   absl::StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(std::move(options));
   if (listener.ok()) return listener;
   return absl::UnavailableError(absl::StrCat(
@@ -163,9 +186,22 @@ void LogGrpc(gpr_log_func_args* message) {
 }
 
 absl::StatusOr<std::unique_ptr<Gate>> MakeGate(const Flags& flags) {
+  if (!flags.behind_proxy.empty()) {
+    if (!flags.tls.empty()) {
+      return absl::InvalidArgumentError(
+          "--behind-proxy leaves TLS to the proxy; leave out --tls-ca, --tls-cert and --tls-key");
+    }
+    if (!absl::StartsWith(flags.listen, "unix:")) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--behind-proxy trusts whoever can connect, so only the proxy may; --listen is ",
+          flags.listen, ", give unix:PATH"));
+    }
+    return Gate::BehindProxy(flags.behind_proxy, flags.revoked);
+  }
   if (!flags.tls.empty()) return Gate::WithCertificates(flags.tls.ca, flags.revoked);
   if (flags.revoked.empty()) return std::make_unique<Gate>();
-  return absl::InvalidArgumentError("--revoked needs --tls-ca, --tls-cert and --tls-key");
+  return absl::InvalidArgumentError(
+      "--revoked needs --tls-ca, --tls-cert and --tls-key, or --behind-proxy");
 }
 
 absl::StatusOr<std::unique_ptr<Dashboard>> StartDashboard(const Flags& flags,
@@ -205,6 +241,21 @@ absl::StatusOr<std::vector<PlannedEpoch>> LoadEpochs(const std::string& director
   return planned;
 }
 
+void Announce(const Flags& flags, const v1::RunConfig& config, const Listener& listener,
+              const Dashboard* dashboard, Log& log) {
+  Info(log, "listening",
+       absl::StrCat("leeway-server ", kVersion, " listening on ", listener.address(), " (",
+                    !flags.behind_proxy.empty() ? "behind a proxy"
+                    : flags.tls.empty()         ? "no TLS"
+                                                : "mutual TLS",
+                    "), waiting for ", Counted(config.cohort().clients(), "client")));
+  if (dashboard) Info(log, "dashboard", absl::StrCat("dashboard on ", dashboard->url()));
+  const Connections::Limits& limits = listener.limits();
+  Info(log, "limits",
+       absl::StrCat("up to ", limits.all, " connections, ", limits.idle,
+                    " of them without a call (", listener.files(), " open files)"));
+}
+
 absl::Status Serve(const Flags& flags, Log& log) {
   LEEWAY_ASSIGN_OR_RETURN(const auto credentials,
                           ServerCredentials(flags.tls, flags.listen, flags.insecure_anywhere));
@@ -225,8 +276,9 @@ absl::Status Serve(const Flags& flags, Log& log) {
       Engine::Open({config, flags.state, &log, metrics.get(), std::move(initial),
                     std::move(baseline), chain_key, std::move(epochs)}));
   LEEWAY_ASSIGN_OR_RETURN(const std::unique_ptr<Listener> listener,
-                          OpenListener(flags.listen, *engine));
+                          OpenListener(flags.listen, *engine, *gate, log));
   gate->Tell(listener.get());
+  if (!flags.tls.empty()) credentials->SetAuthMetadataProcessor(gate->StreamCount());
   const std::unique_ptr<grpc::Service> service = MakeService(*engine, std::move(gate));
   const std::unique_ptr<grpc::CallbackGenericService> others = MakeUnknownMethods(*engine);
   const std::unique_ptr<grpc::Server> server =
@@ -247,15 +299,7 @@ absl::Status Serve(const Flags& flags, Log& log) {
   }
   LEEWAY_RETURN_IF_ERROR(WriteAddress(
       flags.address_file, dashboard ? absl::StrCat(address, "\n", dashboard->url()) : address));
-  Info(log, "listening",
-       absl::StrCat("leeway-server ", kVersion, " listening on ", address, " (",
-                    flags.tls.empty() ? "no TLS" : "mutual TLS", "), waiting for ",
-                    Counted(config.cohort().clients(), "client")));
-  if (dashboard) Info(log, "dashboard", absl::StrCat("dashboard on ", dashboard->url()));
-  const Connections::Limits& limits = listener->limits();
-  Info(log, "limits",
-       absl::StrCat("up to ", limits.all, " connections, ", limits.idle,
-                    " of them without a call (", listener->files(), " open files)"));
+  Announce(flags, config, *listener, dashboard.get(), log);
   OnTermination(flags.exit_with_stdin, [&engine] { engine->Stop(); });
   const absl::Status outcome = engine->Run();
   unsubscribe();

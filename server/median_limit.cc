@@ -10,8 +10,17 @@ namespace {
 constexpr int kSmallestPower = -40;
 constexpr int kLargestPower = 11;
 
-// In later rounds: so many steps of 2^(1/4) on either side of the last median.
-constexpr int kStepsAside = 4;
+// In later rounds: so many steps on either side of the last median.
+constexpr int kStepsAside = 4;           // of 2^(1/4)
+constexpr int kAutomaticStepsAside = 1;  // of 2
+constexpr double kStep = 0.25;
+constexpr double kAutomaticStep = 1;
+
+// The automatic multiple, and how far above the lowest median its base may be. In the runs that
+// we have tried, no honest client was at 20 medians.
+constexpr double kLeastMultiple = 30;
+constexpr double kNarrowest = 0.2;
+constexpr double kGrowth = 2;
 
 // What is scaled down to the limit ends up within rounding of it.
 constexpr double kAtLimit = 1 - 1e-6;
@@ -54,9 +63,9 @@ std::vector<double> MedianLimit::Thresholds() const {
     }
     return thresholds;
   }
-  for (int k = -kStepsAside; k <= kStepsAside; ++k) {
-    thresholds.push_back(median_ * std::exp2(0.25 * k));
-  }
+  const int aside = automatic() ? kAutomaticStepsAside : kStepsAside;
+  const double step = automatic() ? kAutomaticStep : kStep;
+  for (int k = -aside; k <= aside; ++k) thresholds.push_back(median_ * std::exp2(step * k));
   return thresholds;
 }
 
@@ -83,6 +92,14 @@ void MedianLimit::Absorb(const v1::Task& task, const Tally& tally) {
     ++k;
   }
   median_ = std::max(thresholds[k], smallest_);
+  lowest_ = lowest_ == 0 ? median_ : std::min(lowest_, median_);
+  width_ = Clipped(task, tally) > 0 ? std::max(width_ / 2, kNarrowest) : std::min(2 * width_, 1.0);
+  const double base = std::min(median_, width_ < 1 ? lowest_ : kGrowth * lowest_);
+  limit_ = automatic() ? Multiple(tally.clients()) * base : multiple_ * median_;
+}
+
+double MedianLimit::Multiple(uint64_t reports) const {
+  return width_ * std::max(kLeastMultiple, static_cast<double>(reports));
 }
 
 bool MedianLimit::IsExceeded(const v1::Task& task, const Tally& tally, double largest_norm) const {
@@ -105,10 +122,16 @@ uint32_t MedianLimit::Clipped(const v1::Task& task, const Tally& tally) {
 
 absl::Status MedianLimit::Restore(absl::Span<const double> state) {
   if (state.empty()) return absl::OkStatus();  // of a run that began without a limit
-  if (state.size() != 1 || !(state[0] >= 0) || !std::isfinite(state[0])) {
-    return absl::DataLossError("saved median of the displacements is damaged");
+  const bool earlier = state.size() == 1;      // a version that saved the median alone
+  for (const double value : state) {
+    if (!(value >= 0) || !std::isfinite(value) || !(earlier || state.size() == 4)) {
+      return absl::DataLossError("saved median of the displacements is damaged");
+    }
   }
   median_ = state[0];
+  limit_ = earlier ? multiple_ * median_ : state[1];
+  lowest_ = earlier ? median_ : state[2];
+  width_ = earlier ? 1 : state[3];
   return absl::OkStatus();
 }
 

@@ -5,7 +5,15 @@
 // A round with fewer than five reports sets no limit.
 //
 //   first round of a phase: many thresholds, a factor of 2 apart, and no limit
-//   later ones: few, a factor of 2^(1/4) apart, around the median of the round before
+//   later ones: few, around the median of the round before; a factor of 2^(1/4) apart for a
+//   multiple that was asked for, of 2 for the automatic one
+//
+// The automatic limit is wide, for nobody knows yet how much honest clients differ: as many
+// medians as the round has reports, so that one client weighs at most as much as all together,
+// and at least 30. After a round in which it has bitten it is half as wide, down to a fifth; after
+// one in which it has not, twice as wide again. A client that stays just below it would drive the
+// others' updates, and so the median, up without end: the automatic limit takes at most twice the
+// lowest median so far, and while it is narrow the lowest itself.
 //
 // Pure. One object lives for one train phase. Not thread-safe.
 #ifndef LEEWAY_SERVER_MEDIAN_LIMIT_H_
@@ -24,12 +32,12 @@ namespace leeway {
 
 class MedianLimit {
  public:
-  // `multiple` of the median; `max_update` is the largest coordinate of a displacement, beside
-  // which norms below 2^-40 of it are as good as 0.
+  // `multiple` of the median, 0: automatic; `max_update` is the largest coordinate of a
+  // displacement, beside which norms below 2^-40 of it are as good as 0.
   MedianLimit(double multiple, double max_update);
 
   // The limit of the next round; 0: none is known yet.
-  double limit() const { return median_ * multiple_; }
+  double limit() const { return limit_; }
   // Adds the counts, and the limit if it is known, to a training task.
   void Ask(v1::Task& task) const;
   // The counts of a round with that task.
@@ -42,18 +50,25 @@ class MedianLimit {
   static uint32_t Clipped(const v1::Task& task, const Tally& tally);
 
   // The last median says nothing any more: the next round is a first one.
-  void Forget() { median_ = 0; }
+  void Forget() { median_ = limit_ = lowest_ = 0, width_ = 1; }
 
   // State between two rounds.
-  std::vector<double> Save() const { return {median_}; }
+  std::vector<double> Save() const { return {median_, limit_, lowest_, width_}; }
   absl::Status Restore(absl::Span<const double> state);
 
  private:
   std::vector<double> Thresholds() const;
 
+  bool automatic() const { return multiple_ == 0; }
+  // How many medians the automatic limit is, after a round of so many reports.
+  double Multiple(uint64_t reports) const;
+
   const double multiple_;
   const double smallest_;  // of norms that matter
   double median_ = 0;      // the threshold above it; 0: not known
+  double limit_ = 0;
+  double lowest_ = 0;  // of the medians so far
+  double width_ = 1;   // of the automatic limit: 1, or less since it has bitten
 };
 
 }  // namespace leeway

@@ -409,6 +409,7 @@ class FederationService : public Methods {
                                                      const ByteBuffer& request,
                                                      std::string& process) {
     LEEWAY_RETURN_IF_ERROR(visit.status());
+    visit->CountMessage(request.Length());
     LEEWAY_ASSIGN_OR_RETURN(v1::JoinRequest join, ParseJoin(request));
     process = NameOf(join);
     LEEWAY_RETURN_IF_ERROR(visit->identity().MayJoin(join));

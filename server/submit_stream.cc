@@ -280,6 +280,7 @@ class SubmitStream : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>,
   }
 
   void Process() {
+    visit_.CountMessage(in_.Length());
     const absl::Status parsed = ParsePart(in_, *this);
     in_.Clear();
     if (!parsed.ok()) return End(parsed);

@@ -40,7 +40,8 @@ class TrainPhase : public PhaseScript {
         release_rounds_(config.has_release() ? RoundsOf(config.release()) : 0),
         algorithm_(MakeServerAlgorithm(config.local(), run)) {
     const v1::Limits& limits = run.config.limits();
-    if (limits.median_multiple() > 0 && limits.max_norm() == 0) {
+    const bool unlimited = limits.has_median_multiple() && limits.median_multiple() == 0;
+    if (!unlimited && limits.max_norm() == 0) {
       limit_.emplace(limits.median_multiple(), MaxUpdate(run.config));
     }
     if (!config.local().has_auto_steps()) return;

@@ -15,7 +15,6 @@ RATE = 0.3
 
 CONFIG = f"""
 seed: 5
-limits {{{{ median_multiple: 0 }}}}
 model {{{{ linear_regression {{{{ intercept: false }}}} }}}}
 phases {{{{ train {{{{ rounds: {ROUNDS} local {{{{ step_size: {ETA} steps: {STEPS} {{local}} }}}}
                   server {{{{ rate: {RATE} {{server}} }}}} }}}} }}}}

@@ -1,14 +1,19 @@
 #!/usr/bin/python3
-"""Attacks on a real server beside an honest run, with figures: `attacks.py KIND [--seconds S]` prints rounds per
-second before, during and after the attack, the server's memory and files, and whether the run ended with the same
-bits as one without an attack. Everything stays on loopback, and every attack ends after its time.
+"""Attacks on a real server beside an honest run. `attacks.py [KIND ...]` prints one line for each: rounds per second
+before, during and after it, how soon the run was back at half its speed, the server's memory, and whether it ended
+with the same bits as without an attack. All kinds if none is named; `--proxy` puts HAProxy with docs/deploy/haproxy.cfg
+in front. Everything stays on loopback, and every attack ends after its time. Exits with 1 if the bits differ, the
+server has ended or its memory has grown by more than --memory.
 
+  spin        nothing but a process that takes a processor, as every attacker here does: compare with it
   idle        connections that say nothing, more than the server has files
   knock       connections that are closed at once, as many as fit into the time
   strangers   TLS handshakes without a certificate
   dashboard   connections to the dashboard that say nothing
   reset       HTTP/2 streams that are begun and reset at once, with an observer's certificate
-  continuation  HTTP/2 headers that never end, with an observer's certificate"""
+  calls       the same beside a call that stays open, with a client's certificate
+  continuation  HTTP/2 headers that never end, with an observer's certificate
+  observe     60 calls that ask for all records and read none, with an observer's certificate"""
 
 import argparse
 import contextlib
@@ -20,9 +25,12 @@ import sqlite3
 import ssl
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+HAPROXY = os.path.join(HERE, "..", "..", "docs", "deploy", "haproxy.cfg")
 CONFIG = """
 seed: 7
 model { linear_regression { intercept: false } }
@@ -39,6 +47,13 @@ TIMEOUT = 600
 def connect(address):
     host, port = address.rsplit(":", 1)
     return socket.create_connection((host, int(port)), timeout=10)
+
+
+def spin(_, end):
+    count = 0
+    while time.monotonic() < end:
+        count += 1
+    return count
 
 
 def idle(target, end):
@@ -124,15 +139,28 @@ def flood(target, end, pieces):
     return count
 
 
-def reset(target, end):
+def resets(first_stream):
     block = headers()
+    for first in range(first_stream, 1 << 30, 200):
+        yield b"".join(frame(1, 4, stream, block) + frame(3, 0, stream, struct.pack(">I", 8))
+                       for stream in range(first, first + 200, 2)), 100
 
+
+# An Observe call: its headers, and a message of no bytes in the last frame of the stream.
+def observation(stream):
+    return frame(1, 4, stream, headers()) + frame(0, 1, stream, b"\0" * 5)
+
+
+def reset(target, end):
+    return flood(target, end, lambda: resets(1))
+
+
+def calls(target, end):
     def pieces():
-        for first in range(1, 1 << 30, 200):
-            yield b"".join(frame(1, 4, stream, block) + frame(3, 0, stream, struct.pack(">I", 8))
-                           for stream in range(first, first + 200, 2)), 100
+        yield observation(1), 0
+        yield from resets(3)
 
-    return flood(target, end, pieces)
+    return flood({**target, "certificate": target["client"] + ".crt", "key": target["client"] + ".key"}, end, pieces)
 
 
 def continuation(target, end):
@@ -145,8 +173,17 @@ def continuation(target, end):
     return flood(target, end, pieces)
 
 
-ATTACKS = {"idle": idle, "knock": knock, "strangers": strangers, "dashboard": dashboard, "reset": reset,
-           "continuation": continuation}
+def observe(target, end):
+    with http2(target) as connection:
+        for stream in range(1, 121, 2):
+            connection.sendall(observation(stream))
+        # Nothing is read.
+        time.sleep(max(0, end - time.monotonic()))
+    return 60
+
+
+ATTACKS = {"spin": spin, "idle": idle, "knock": knock, "strangers": strangers, "dashboard": dashboard, "reset": reset,
+           "calls": calls, "continuation": continuation, "observe": observe}
 
 
 def perform(kind, target, seconds, results):
@@ -156,41 +193,77 @@ def perform(kind, target, seconds, results):
 # ---------------------------------------------------------------- the honest run beside it
 
 class HonestRun:
-    """A server with certificates and a dashboard, and its clients."""
+    """A server with certificates and a dashboard, and its clients; with `proxy`, HAProxy between them."""
 
-    def __init__(self, binaries, folder, name, rounds, files=1024):
+    def __init__(self, binaries, folder, name, rounds, files=1024, proxy=False):
         self.binaries = binaries
+        self.folder = folder
         self.pki = os.path.join(folder, "pki")
         self.state = os.path.join(folder, name)
+        self.processes = []
         data = os.path.join(folder, "data")
         if not os.path.exists(data):
-            self.leeway("data", "synthetic", "--out", data, "--clients", CLIENTS, "--samples", 50, "--dimension", 30)
-            self.leeway("certs", "init", self.pki)
-            self.leeway("certs", "server", self.pki)
-            self.leeway("certs", "client", self.pki, "--observer")
-            for i in range(CLIENTS):
-                self.leeway("certs", "client", self.pki, f"client_00{i}")
+            self.prepare(data)
         config = self.state + ".textproto"
         with open(config, "w") as f:
             f.write(CONFIG.replace("ROUNDS", str(rounds)))
         address_file = self.state + ".address"
-        with open(self.state + ".log", "w") as log:
-            self.server = subprocess.Popen(
-                ["prlimit", f"--nofile={files}:{files}", f"{binaries}/leeway-server", "--config", config, "--state",
-                 self.state, "--clients", str(CLIENTS), "--listen", "127.0.0.1:0", "--address-file", address_file,
-                 "--dashboard", "127.0.0.1:0", *self.tls("server")], stdout=log, stderr=log)
+        listen = f"unix:{self.state}.sock" if proxy else "127.0.0.1:0"
+        tls = ["--behind-proxy", f"{self.pki}/ca.crt"] if proxy else self.tls("server")
+        self.server = self.start("server", "prlimit", f"--nofile={files}:{files}", f"{binaries}/leeway-server",
+                                 "--config", config, "--state", self.state, "--clients", CLIENTS, "--listen", listen,
+                                 "--address-file", address_file, "--dashboard", "127.0.0.1:0", *tls)
         while not os.path.exists(address_file):
             assert self.server.poll() is None, "the server ended at its start"
             time.sleep(0.01)
         with open(address_file) as f:
             address, url = f.read().split()
+        if proxy:
+            address = self.start_proxy(address)
         self.target = {"address": address, "dashboard": url.split("/")[2], "ca": os.path.join(self.pki, "ca.crt"),
                        "certificate": os.path.join(self.pki, "observer.crt"),
-                       "key": os.path.join(self.pki, "observer.key")}
-        self.clients = [
-            subprocess.Popen([f"{binaries}/leeway-client", "--server", address, "--give-up", str(TIMEOUT),
-                              *self.tls(f"client_00{i}"), os.path.join(data, f"client_00{i}")],
-                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for i in range(CLIENTS)]
+                       "key": os.path.join(self.pki, "observer.key"),
+                       "client": os.path.join(self.pki, "unused")}
+        self.clients = [self.start(f"client{i}", f"{binaries}/leeway-client", "--server", address, "--give-up", TIMEOUT,
+                                   *self.tls(f"client_00{i}"), os.path.join(data, f"client_00{i}"))
+                        for i in range(CLIENTS)]
+
+    def start(self, name, *command):
+        with open(f"{self.state}.{name}.log", "w") as log:
+            process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log)
+        self.processes.append(process)
+        return process
+
+    def prepare(self, data):
+        self.leeway("data", "synthetic", "--out", data, "--clients", CLIENTS, "--samples", 50, "--dimension", 30)
+        self.leeway("certs", "init", self.pki)
+        self.leeway("certs", "server", self.pki)
+        self.leeway("certs", "client", self.pki, "--observer")
+        for name in [*(f"client_00{i}" for i in range(CLIENTS)), "unused"]:
+            self.leeway("certs", "client", self.pki, name)
+        with open(f"{self.pki}/server.pem", "w") as pem:
+            for part in ("server.crt", "server.key"):
+                with open(f"{self.pki}/{part}") as f:
+                    pem.write(f.read())
+
+    def start_proxy(self, address):
+        """HAProxy as documented, on a free port of loopback; returns its address."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        with open(HAPROXY) as f:
+            text = f.read()
+        for documented, here in ((":4760", f"127.0.0.1:{port}"), ("/etc/leeway/tls", self.pki),
+                                 ("unix@/run/leeway/study.sock", "unix@" + address.removeprefix("unix:"))):
+            assert documented in text, documented
+            text = text.replace(documented, here)
+        with open(self.state + ".cfg", "w") as f:
+            f.write(text)
+        proxy = self.start("proxy", shutil.which("haproxy") or "/usr/sbin/haproxy", "-db", "-f", self.state + ".cfg")
+        while True:
+            assert proxy.poll() is None, f"HAProxy ended at its start; see {self.state}.proxy.log"
+            with contextlib.suppress(OSError), connect(f"127.0.0.1:{port}"):
+                return f"127.0.0.1:{port}"
+            time.sleep(0.01)
 
     def leeway(self, *arguments):
         subprocess.run([f"{self.binaries}/leeway", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
@@ -213,78 +286,126 @@ class HonestRun:
             time.sleep(0.1)
         return (self.round() - first) / (time.monotonic() - start)
 
-    def cpu(self):
-        """Processor time that the server has taken, in seconds."""
-        with open(f"/proc/{self.server.pid}/stat") as f:
-            fields = f.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    def recovery(self, rate, seconds):
+        """Seconds until half a second has gone by at this rate or faster; None if that is not within the time."""
+        start = time.monotonic()
+        while time.monotonic() < start + seconds:
+            began = time.monotonic() - start
+            if self.rate(0.5) >= rate:
+                return began
+        return None
 
     def memory(self, key):
-        with open(f"/proc/{self.server.pid}/status") as f:
+        """In MB; 0 when the server has ended."""
+        with contextlib.suppress(OSError, StopIteration), open(f"/proc/{self.server.pid}/status") as f:
             return next(int(line.split()[1]) / 1024 for line in f if line.startswith(key + ":"))
+        return 0
+
+    def log(self, name="server"):
+        with open(f"{self.state}.{name}.log") as f:
+            return f.read()
+
+    def await_rounds(self):
+        while self.round() == 0 and self.server.poll() is None:
+            time.sleep(0.01)
 
     def finish(self):
         """Waits for the end; returns the last model's name."""
         for process in [*self.clients, self.server]:
-            assert process.wait(TIMEOUT) == 0, f"{process.args[0]} failed; see {self.state}.log"
+            code = process.wait(TIMEOUT)
+            assert code == 0, f"{process.args} ended with {code}: {self.log()[-2000:]}"
         with contextlib.closing(sqlite3.connect(f"file:{self.state}/run.db?mode=ro", uri=True)) as db:
             return db.execute("SELECT model_sha256 FROM rounds ORDER BY round DESC LIMIT 1").fetchone()[0]
 
     def kill(self):
-        for process in [*self.clients, self.server]:
+        for process in self.processes:
             if process.poll() is None:
                 process.kill()
             process.wait()
 
 
-def measure(binaries, folder, kind, seconds, rounds):
-    """Runs with and without the attack; returns the figures."""
-    alone = HonestRun(binaries, folder, "alone", rounds)
+@contextlib.contextmanager
+def honest(*arguments, **options):
+    run = HonestRun(*arguments, **options)
     try:
-        expected = alone.finish()
+        yield run
     finally:
-        alone.kill()
-    run = HonestRun(binaries, folder, "attacked", rounds)
-    try:
-        while run.round() == 0 and run.server.poll() is None:
-            time.sleep(0.01)
-        figures = {"kind": kind, "before": run.rate(seconds / 3), "memory_before": run.memory("VmRSS")}
-        rounds_before, cpu_before = run.round(), run.cpu()
-        figures["cpu_ms_per_round_before"] = 1e3 * cpu_before / max(rounds_before, 1)
+        run.kill()
+
+
+def measure(binaries, folder, kind, seconds, rounds, expected, proxy=False):
+    """The figures of a run beside an attack."""
+    with honest(binaries, folder, "attacked-" + kind, rounds, proxy=proxy) as run:
+        run.await_rounds()
+        figures = {"before": run.rate(seconds / 3), "memory_before": run.memory("VmRSS")}
         results = multiprocessing.Queue()
         attacker = multiprocessing.Process(target=perform, args=(kind, run.target, seconds, results))
         attacker.start()
         figures["during"] = run.rate(seconds)
         figures["attempts"] = results.get(timeout=TIMEOUT)
         attacker.join()
-        figures["ended_meanwhile"] = run.server.poll() is not None
-        if not figures["ended_meanwhile"]:
-            figures["files"] = len(os.listdir(f"/proc/{run.server.pid}/fd"))
-            figures["memory_peak"] = run.memory("VmHWM")
-            # What is left of the processor time when that of the rounds is taken off.
-            for_rounds = (run.round() - rounds_before) * cpu_before / max(rounds_before, 1)
-            figures["cpu_us_per_attempt"] = 1e6 * (run.cpu() - cpu_before - for_rounds) / max(figures["attempts"], 1)
-            figures["after"] = run.rate(seconds / 3)
+        figures["recovery"] = run.recovery(figures["before"] / 2, 4 * seconds)
+        figures["after"] = run.rate(seconds / 3)
+        figures["memory_peak"] = run.memory("VmHWM")
+        figures["memory_after"] = run.memory("VmRSS")
+        # A run that was over before its attack was has not shown what happens after it.
+        figures["whole"] = run.server.poll() is None
         figures["same_bits"] = run.finish() == expected
+        figures["cut_off"] = run.log().count("warning flood")
         return figures
-    finally:
-        run.kill()
+
+
+def rounds_for(binaries, folder, seconds, proxy):
+    """As many as an honest run takes in about this time."""
+    with honest(binaries, folder, "speed", 1 << 30, proxy=proxy) as run:
+        run.await_rounds()
+        return max(200, int(run.rate(3) * seconds))
+
+
+def alone(binaries, folder, rounds, proxy=False):
+    """The bits of a run that nobody attacks."""
+    with honest(binaries, folder, "alone", rounds, proxy=proxy) as run:
+        return run.finish()
+
+
+def describe(kind, figures):
+    number = lambda x, form: "-" if x is None or (x == 0 and not figures["whole"]) else format(x, form)
+    return (f"{kind:<13}{figures['attempts']:>11,}{figures['before']:>9.0f}{figures['during']:>9.0f}"
+            f"{figures['during'] / max(figures['before'], 1e-9):>7.2f}{number(figures['after'], '.0f'):>8}"
+            f"{number(figures['recovery'], '.1f'):>10}{figures['memory_before']:>9.0f}"
+            f"{number(figures['memory_peak'], '.0f'):>7}{number(figures['memory_after'], '.0f'):>7}"
+            f"{figures['cut_off']:>9}{'yes' if figures['same_bits'] else 'NO':>6}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=ATTACKS)
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(ATTACKS))
     parser.add_argument("--bin", default="build/bin")
-    parser.add_argument("--seconds", type=float, default=12)
-    parser.add_argument("--rounds", type=int, default=20000)
+    parser.add_argument("--seconds", type=float, default=9)
+    parser.add_argument("--rounds", type=int, help="of the honest run; as many as the time takes if not given")
+    parser.add_argument("--memory", type=float, default=256, help="MB by which the server may grow")
+    parser.add_argument("--proxy", action="store_true", help="HAProxy in front")
     arguments = parser.parse_args()
+    for kind in arguments.kinds:
+        if kind not in ATTACKS:
+            parser.error(f"there is no attack '{kind}'; give some of {', '.join(ATTACKS)}")
     folder = tempfile.mkdtemp(prefix="leeway-attack-")
+    failed = False
     try:
-        figures = measure(arguments.bin, folder, arguments.kind, arguments.seconds, arguments.rounds)
+        rounds = arguments.rounds or rounds_for(arguments.bin, folder, 3 * arguments.seconds, arguments.proxy)
+        expected = alone(arguments.bin, folder, rounds, arguments.proxy)
+        print(f"{rounds} rounds; a run without an attack ends with the model {expected[:8]}\n"
+              f"{'':13}{'':>11}{'rounds per second':>33}{'back at':>10}{'memory, MB':>23}{'log lines':>9}{'same':>6}\n"
+              f"{'attack':13}{'attempts':>11}{'before':>9}{'during':>9}{'ratio':>7}{'after':>8}{'half, s':>10}"
+              f"{'before':>9}{'peak':>7}{'after':>7}{'flood':>9}{'bits':>6}", flush=True)
+        for kind in arguments.kinds or ATTACKS:
+            figures = measure(arguments.bin, folder, kind, arguments.seconds, rounds, expected, arguments.proxy)
+            print(describe(kind, figures), flush=True)
+            failed = (failed or not figures["same_bits"]
+                      or figures["memory_peak"] > figures["memory_before"] + arguments.memory)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    for name, value in figures.items():
-        print(f"{name}: {value:.1f}" if isinstance(value, float) else f"{name}: {value}")
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

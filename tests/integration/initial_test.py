@@ -8,7 +8,6 @@ from leeway_case import LeewayCase, read_safetensors
 CONFIG = """
 seed: 2
 model { linear_regression { intercept: false } }
-limits { median_multiple: 0 }
 phases { train { rounds: ROUNDS drift_off: true local { step_size: 0.01 steps: 2 } } }
 """
 

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <map>
@@ -25,8 +26,10 @@
 namespace leeway {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Optional;
+using ::testing::Pair;
 
 TEST(ConnectionsTest, TheLongestIdleOfAnAddressGivesWay) {
   Connections connections({.all = 10, .idle = 6, .idle_per_address = 2});
@@ -95,6 +98,10 @@ class ListenerTest : public ::testing::Test {
     options.on_refusal = [this](const absl::Status& why) {
       EXPECT_EQ(ReasonOf(why), "connection_limit");
       ++refused_;
+    };
+    options.on_flood = [this](const std::string& caller, const absl::Status& why) {
+      MutexLock lock(&mu_);
+      floods_.emplace_back(caller, ReasonOf(why));
     };
     absl::StatusOr<std::unique_ptr<Listener>> listener = Listener::Open(options);
     ASSERT_TRUE(listener.ok()) << listener.status();
@@ -169,6 +176,12 @@ class ListenerTest : public ::testing::Test {
     std::string peer_ ABSL_GUARDED_BY(mu_);
   };
 
+  std::vector<std::pair<std::string, std::string>> floods() {
+    MutexLock lock(&mu_);
+    return floods_;
+  }
+  Mutex mu_;
+  std::vector<std::pair<std::string, std::string>> floods_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Methods> methods_;
   std::atomic<int> refused_ = 0;
   std::unique_ptr<Listener> listener_;
@@ -249,6 +262,65 @@ TEST_F(ListenerTest, WhoHasACallStays) {
     EXPECT_EQ(methods_->peer(), peer);  // by the same connection
     TearDown();
   }
+}
+
+TEST_F(ListenerTest, HeadersThatNeverEndAreCutOff) {
+  Start("127.0.0.1:0");
+  const Descriptor attacker = Connect();
+  // A preface with settings, and the headers of a stream, which go on.
+  const std::string start("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0\0\0\0\1\0\0\0\0\1",
+                          42);
+  ASSERT_EQ(send(attacker.get(), start.data(), start.size(), 0),
+            static_cast<ssize_t>(start.size()));
+  std::string frame("\0\x40\0\x9\0\0\0\0\1", 9);  // CONTINUATION of 2^14 bytes
+  // An indexed field, :method GET, so many times: gRPC reads on and keeps nothing.
+  frame += std::string(1 << 14, '\x82');
+  while (send(attacker.get(), frame.data(), frame.size(), MSG_NOSIGNAL) > 0) {
+  }
+  while (floods().empty()) std::this_thread::yield();
+  EXPECT_THAT(floods(), ElementsAre(Pair("", "byte_flood")));
+  EXPECT_EQ(Call(listener_->address()), grpc::StatusCode::UNIMPLEMENTED);
+}
+
+// A call whose connection then sends frames that belong to none: settings, which gRPC takes.
+TEST_F(ListenerTest, WhoHasCalledIsCutOffLater) {
+  Start("127.0.0.1:0");
+  const Descriptor attacker = Connect();
+  const std::string start("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
+  ASSERT_EQ(send(attacker.get(), start.data(), start.size(), 0), 24);
+  sockaddr_in own{};
+  socklen_t size = sizeof own;
+  getsockname(attacker.get(), reinterpret_cast<sockaddr*>(&own), &size);
+  const std::string peer = absl::StrCat("ipv4:127.0.0.1:", ntohs(own.sin_port));
+  while (listener_->OnCaller(peer, "somebody") == nullptr) std::this_thread::yield();
+  std::string settings;
+  for (int i = 0; i < 1000; ++i) settings += std::string("\0\0\0\4\0\0\0\0\0", 9);
+  uint64_t sent = 0;
+  std::array<char, 1 << 16> answers;
+  for (ssize_t now = 0;
+       (now = send(attacker.get(), settings.data(), settings.size(), MSG_NOSIGNAL)) > 0;) {
+    sent += static_cast<uint64_t>(now);
+    while (recv(attacker.get(), answers.data(), answers.size(), MSG_DONTWAIT) > 0) {
+    }
+  }
+  while (floods().empty()) std::this_thread::yield();
+  EXPECT_THAT(floods(), ElementsAre(Pair("somebody", "byte_flood")));
+  EXPECT_GT(sent, FloodWatch::kOneMessage);
+}
+
+TEST_F(ListenerTest, CallersWhoAreDroppedLoseAllTheirConnections) {
+  Start("127.0.0.1:0");
+  const auto channel =
+      grpc::CreateChannel(listener_->address(), grpc::InsecureChannelCredentials());
+  const auto stub = v1::Federation::NewStub(channel);
+  grpc::ClientContext context;
+  stub->Observe(&context, v1::ObserveRequest())->Finish().error_code();
+  const std::string peer = methods_->peer();
+  EXPECT_NE(listener_->OnCaller(peer, "somebody"), nullptr);
+  listener_->Drop("somebody");
+  EXPECT_EQ(listener_->OnCaller(peer, "somebody"), nullptr);
+  EXPECT_THAT(floods(), ElementsAre(Pair("somebody", "call_flood")));
+  EXPECT_EQ(Call(listener_->address()), grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST_F(ListenerTest, OutlastsATimeWithoutFiles) {

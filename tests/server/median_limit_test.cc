@@ -1,5 +1,6 @@
 #include "server/median_limit.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -125,6 +126,52 @@ TEST(MedianLimitTest, IsSaved) {
   EXPECT_TRUE(again.Restore({}).ok());
   EXPECT_FALSE(again.Restore(std::vector<double>{-1}).ok());
   EXPECT_FALSE(again.Restore(std::vector<double>{1, 2}).ok());
+  // An earlier version saved the median alone.
+  EXPECT_TRUE(again.Restore(std::vector<double>{0.5}).ok());
+  EXPECT_EQ(again.limit(), 2);
+}
+
+TEST(MedianLimitTest, AutomaticIsThirtyMediansOrAsManyAsThereAreReports) {
+  MedianLimit few(0, 256), many(0, 256);
+  for (int round = 0; round < 3; ++round) Absorb(few, {1, 1, 1, 1, 1});
+  for (int round = 0; round < 3; ++round) Absorb(many, std::vector<double>(100, 1));
+  EXPECT_EQ(few.limit(), 30);
+  EXPECT_EQ(many.limit(), 100);
+}
+
+TEST(MedianLimitTest, AutomaticAsksForFewCounts) {
+  MedianLimit limit(0, 256);
+  Absorb(limit, {1, 1, 1, 1, 1});
+  EXPECT_EQ(TaskOf(limit).sums_size(), 1 + 4);  // the displacement, and counts
+}
+
+TEST(MedianLimitTest, AutomaticNarrowsAsLongAsItBites) {
+  MedianLimit limit(0, 256);
+  std::vector<double> limits;
+  for (int round = 0; round < 6; ++round) {
+    Absorb(limit, {1, 1, 1, 1, round < 4 ? 200.0 : 1});
+    limits.push_back(limit.limit());
+  }
+  // The first round has no limit, and so nobody is at it.
+  EXPECT_THAT(limits, testing::ElementsAre(30, 15, 7.5, 6, 12, 24));
+}
+
+TEST(MedianLimitTest, AutomaticDoesNotFollowAMedianThatIsDrivenUp) {
+  MedianLimit limit(0, 256);
+  Absorb(limit, {1, 1, 1, 1, 1});
+  const double first = limit.limit();
+  double norm = 1;
+  for (int round = 0; round < 8; ++round) {
+    norm *= 1.5;
+    Absorb(limit, {norm, norm, norm, norm, norm});
+  }
+  EXPECT_EQ(limit.limit(), 2 * first);
+  // It follows one that falls, and is then as strict as before.
+  for (int round = 0; round < 40; ++round) Absorb(limit, {0.1, 0.1, 0.1, 0.1, 0.1});
+  const double low = limit.limit();
+  EXPECT_LT(low, first / 7);
+  for (int round = 0; round < 40; ++round) Absorb(limit, {1, 1, 1, 1, 1});
+  EXPECT_EQ(limit.limit(), 2 * low);
 }
 
 }  // namespace
