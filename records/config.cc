@@ -290,14 +290,15 @@ absl::Status CheckEvaluate(absl::string_view field, const v1::Evaluate& evaluate
              "is plain (stochastic) gradient descent; leave the algorithm out");
 }
 
-absl::Status CheckScaffold(absl::string_view field, const v1::RunConfig& config) {
+// An algorithm whose clients keep a state between rounds.
+absl::Status CheckStateful(absl::string_view field, const v1::RunConfig& config) {
   if (config.model().has_file()) {
     return Bad(field, "is for the models that Leeway contains; leave it out");
   }
   // A killed server may go back further than to the last state that clients keep.
   if (config.durability() == v1::RELAXED) return Bad(field, "needs durability: FULL");
   if (config.encoding() == v1::EXACT) return absl::OkStatus();
-  return Bad(field, "needs encoding: EXACT, for rounding errors add up in its control variate");
+  return Bad(field, "needs encoding: EXACT, for rounding errors add up in what its clients keep");
 }
 
 absl::Status CheckLimits(const v1::Limits& limits, v1::WireEncoding encoding) {
@@ -566,7 +567,7 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
     LEEWAY_RETURN_IF_ERROR(CheckPhase(absl::StrCat("phases[", i, "]"), config.phases(i), seen));
     if (config.phases(i).train().local().has_scaffold()) {
       LEEWAY_RETURN_IF_ERROR(
-          CheckScaffold(absl::StrCat("phases[", i, "].train.local.scaffold"), config));
+          CheckStateful(absl::StrCat("phases[", i, "].train.local.scaffold"), config));
     }
     if (config.phases(i).train().local().has_fednova() && config.model().has_file()) {
       return Bad(absl::StrCat("phases[", i, "].train.local.fednova"),
