@@ -240,6 +240,11 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
     return Bad(absl::StrCat(field, ".server.momentum"),
                "goes with plain averaging; leave it out beside an adaptive optimizer");
   }
+  const double alpha = rule.feddyn().alpha();
+  if (rule.has_feddyn() && !(alpha > 0 && std::isfinite(alpha))) {
+    return Bad(absl::StrCat(field, ".local.feddyn.alpha"),
+               absl::StrCat("is ", alpha, "; give a positive number, such as 0.1"));
+  }
   if (rule.has_fedprox() && !(rule.fedprox().mu() > 0 && std::isfinite(rule.fedprox().mu()))) {
     return Bad(absl::StrCat(field, ".local.fedprox.mu"),
                absl::StrCat("is ", rule.fedprox().mu(), "; give a positive number, such as 0.01"));
@@ -568,6 +573,10 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
     if (config.phases(i).train().local().has_scaffold()) {
       LEEWAY_RETURN_IF_ERROR(
           CheckStateful(absl::StrCat("phases[", i, "].train.local.scaffold"), config));
+    }
+    if (config.phases(i).train().local().has_feddyn()) {
+      LEEWAY_RETURN_IF_ERROR(
+          CheckStateful(absl::StrCat("phases[", i, "].train.local.feddyn"), config));
     }
     if (config.phases(i).train().local().has_fednova() && config.model().has_file()) {
       return Bad(absl::StrCat("phases[", i, "].train.local.fednova"),
