@@ -10,8 +10,11 @@ absl::StatusOr<std::unique_ptr<LocalAlgorithm<T>>> MakeScaffold(const LocalTask&
                                                                 Vector<T>& state);
 template <typename T>
 std::unique_ptr<LocalAlgorithm<T>> MakeFedNova();
+template <typename T>
+absl::StatusOr<std::unique_ptr<LocalAlgorithm<T>>> MakeFedDyn(const LocalTask& task,
+                                                              Vector<T>& state);
 
-bool KeepsState(const v1::LocalRule& rule) { return rule.has_scaffold(); }
+bool KeepsState(const v1::LocalRule& rule) { return rule.has_scaffold() || rule.has_feddyn(); }
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<LocalAlgorithm<T>>> MakeLocalAlgorithm(const LocalTask& task,
@@ -24,6 +27,8 @@ absl::StatusOr<std::unique_ptr<LocalAlgorithm<T>>> MakeLocalAlgorithm(const Loca
       return MakeScaffold<T>(task, state);
     case v1::LocalRule::kFednova:
       return MakeFedNova<T>();
+    case v1::LocalRule::kFeddyn:
+      return MakeFedDyn<T>(task, state);
     default:
       return std::unique_ptr<LocalAlgorithm<T>>();
   }

@@ -26,8 +26,15 @@ inline size_t EditDistance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
-// The known word that `word` was probably meant to be; empty if none is near.
+// The known word that `word` was probably meant to be: the first that begins with it, else the one
+// with the fewest letters changed; empty if none is near.
 inline std::string NearestWord(const std::string& word, const std::vector<std::string>& known) {
+  // "--client" is meant to be "--client-column" rather than "--columns". Two dashes and one letter
+  // begin too much.
+  const auto longer = std::find_if(known.begin(), known.end(), [&](const std::string& one) {
+    return word.size() >= 4 && one.rfind(word, 0) == 0;
+  });
+  if (longer != known.end()) return *longer;
   const auto nearest = std::min_element(
       known.begin(), known.end(),
       [&](const auto& a, const auto& b) { return EditDistance(word, a) < EditDistance(word, b); });

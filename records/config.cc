@@ -240,6 +240,11 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
     return Bad(absl::StrCat(field, ".server.momentum"),
                "goes with plain averaging; leave it out beside an adaptive optimizer");
   }
+  const double alpha = rule.feddyn().alpha();
+  if (rule.has_feddyn() && !(alpha > 0 && std::isfinite(alpha))) {
+    return Bad(absl::StrCat(field, ".local.feddyn.alpha"),
+               absl::StrCat("is ", alpha, "; give a positive number, such as 0.1"));
+  }
   if (rule.has_fedprox() && !(rule.fedprox().mu() > 0 && std::isfinite(rule.fedprox().mu()))) {
     return Bad(absl::StrCat(field, ".local.fedprox.mu"),
                absl::StrCat("is ", rule.fedprox().mu(), "; give a positive number, such as 0.01"));
@@ -290,14 +295,15 @@ absl::Status CheckEvaluate(absl::string_view field, const v1::Evaluate& evaluate
              "is plain (stochastic) gradient descent; leave the algorithm out");
 }
 
-absl::Status CheckScaffold(absl::string_view field, const v1::RunConfig& config) {
+// An algorithm whose clients keep a state between rounds.
+absl::Status CheckStateful(absl::string_view field, const v1::RunConfig& config) {
   if (config.model().has_file()) {
     return Bad(field, "is for the models that Leeway contains; leave it out");
   }
   // A killed server may go back further than to the last state that clients keep.
   if (config.durability() == v1::RELAXED) return Bad(field, "needs durability: FULL");
   if (config.encoding() == v1::EXACT) return absl::OkStatus();
-  return Bad(field, "needs encoding: EXACT, for rounding errors add up in its control variate");
+  return Bad(field, "needs encoding: EXACT, for rounding errors add up in what its clients keep");
 }
 
 absl::Status CheckLimits(const v1::Limits& limits, v1::WireEncoding encoding) {
@@ -565,7 +571,11 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
     LEEWAY_RETURN_IF_ERROR(CheckPhase(absl::StrCat("phases[", i, "]"), config.phases(i), seen));
     if (config.phases(i).train().local().has_scaffold()) {
       LEEWAY_RETURN_IF_ERROR(
-          CheckScaffold(absl::StrCat("phases[", i, "].train.local.scaffold"), config));
+          CheckStateful(absl::StrCat("phases[", i, "].train.local.scaffold"), config));
+    }
+    if (config.phases(i).train().local().has_feddyn()) {
+      LEEWAY_RETURN_IF_ERROR(
+          CheckStateful(absl::StrCat("phases[", i, "].train.local.feddyn"), config));
     }
     if (config.phases(i).train().local().has_fednova() && config.model().has_file()) {
       return Bad(absl::StrCat("phases[", i, "].train.local.fednova"),

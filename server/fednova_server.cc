@@ -18,10 +18,12 @@ class FedNovaServer : public ServerAlgorithm {
     Ask(kLocalSteps, plan.task).set_largest(static_cast<double>(most));
   }
 
-  double Stretch(const RoundPlan& plan, const Tally& tally, const RunContext& run) const override {
+  Correction MakeCorrection(const RoundPlan& plan, const Tally& tally,
+                            const RunContext& run) const override {
     const TaskSums sums(plan.task, run.layout.size());
-    return tally.number(static_cast<size_t>(sums.number(kLocalSteps))) /
-           static_cast<double>(tally.weight());
+    const double mean_steps = tally.number(static_cast<size_t>(sums.number(kLocalSteps))) /
+                              static_cast<double>(tally.weight());
+    return [mean_steps](size_t /*begin*/, Eigen::Map<Vector<double>>& mean) { mean *= mean_steps; };
   }
 };
 

@@ -5,6 +5,7 @@ namespace leeway {
 // One maker for each kind, in a file of its own.
 std::unique_ptr<ServerAlgorithm> MakeScaffoldServer(const RunContext& run);
 std::unique_ptr<ServerAlgorithm> MakeFedNovaServer();
+std::unique_ptr<ServerAlgorithm> MakeFedDynServer(const RunContext& run);
 
 std::unique_ptr<ServerAlgorithm> MakeServerAlgorithm(const v1::LocalRule& rule,
                                                      const RunContext& run) {
@@ -13,6 +14,8 @@ std::unique_ptr<ServerAlgorithm> MakeServerAlgorithm(const v1::LocalRule& rule,
       return MakeScaffoldServer(run);
     case v1::LocalRule::kFednova:
       return MakeFedNovaServer();
+    case v1::LocalRule::kFeddyn:
+      return MakeFedDynServer(run);
     default:
       return nullptr;
   }

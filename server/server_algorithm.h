@@ -5,11 +5,14 @@
 #ifndef LEEWAY_SERVER_SERVER_ALGORITHM_H_
 #define LEEWAY_SERVER_SERVER_ALGORITHM_H_
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/tally.h"
+#include "common/vectors.h"
 #include "proto/run.pb.h"
 #include "server/phase.h"
 
@@ -22,10 +25,12 @@ class ServerAlgorithm {
   virtual bool keeps_state() const = 0;
   // Completes the plan of a training round: sums to ask for, models that go with the order.
   virtual void Complete(const RunContext& run, RoundPlan& plan) const = 0;
-  // What the mean displacement is multiplied by before the model moves.
-  virtual double Stretch(const RoundPlan& /*plan*/, const Tally& /*tally*/,
-                         const RunContext& /*run*/) const {
-    return 1;
+  // Turns the mean displacement, from coordinate `begin` on, into what the model moves by.
+  using Correction = std::function<void(size_t begin, Eigen::Map<Vector<double>>& mean)>;
+  // That of a round with these sums; null: the model moves by the mean displacement itself.
+  virtual Correction MakeCorrection(const RoundPlan& /*plan*/, const Tally& /*tally*/,
+                                    const RunContext& /*run*/) const {
+    return nullptr;
   }
   // The sums of that round, which counts.
   virtual void Absorb(const RoundPlan& /*plan*/, const Tally& /*tally*/,

@@ -250,7 +250,8 @@ class TrainPhase : public PhaseScript {
     const TaskSums sums(plan.task, run.layout.size());
     const auto displacement = static_cast<size_t>(sums.vector(kDisplacement));
     optimizer_->Begin(run.layout.size());
-    const double stretch = algorithm_ ? algorithm_->Stretch(plan, tally, run) : 1;
+    const ServerAlgorithm::Correction correct =
+        algorithm_ ? algorithm_->MakeCorrection(plan, tally, run) : nullptr;
     std::atomic<bool> finite = true;
     ModelPtr next = ChangeModel(
         run.layout, *run.current, run.workers, [&](size_t begin, absl::Span<double> values) {
@@ -259,7 +260,7 @@ class TrainPhase : public PhaseScript {
           tally.Read(displacement, begin, absl::MakeSpan(space, values.size()));
           Eigen::Map<Vector<double>> mean(space, size);
           mean /= static_cast<double>(tally.weight());
-          if (stretch != 1) mean *= stretch;
+          if (correct) correct(begin, mean);
           Eigen::Map<Vector<double>> w(values.data(), size);
           optimizer_->Step(begin, mean, w);
           if (!w.allFinite()) finite = false;

@@ -273,6 +273,19 @@ class FedNova(Message):
 
 
 @dataclass
+class FedDyn(Message):
+    """FedDyn (Acar et al. 2021): local steps descend F_c(x) - g_c.x + alpha/2 |x - w|^2, where w is the global
+    model and the client keeps g_c between rounds (leeway-client --state), g_c <- g_c - alpha (x - w). The model
+    moves on by the mean of all that clients have moved, so that it settles at w* whatever their data are."""
+
+    KINDS: ClassVar[Dict[str, Any]] = {
+        "alpha": "double",
+    }
+
+    alpha: Optional[float] = None
+
+
+@dataclass
 class LocalRule(Message):
     """How a client moves from the model it was given."""
 
@@ -286,6 +299,7 @@ class LocalRule(Message):
         "fedprox": FedProx,
         "scaffold": Scaffold,
         "fednova": FedNova,
+        "feddyn": FedDyn,
     }
 
     step_size: Optional[float] = None
@@ -297,6 +311,7 @@ class LocalRule(Message):
     fedprox: Optional[FedProx] = None
     scaffold: Optional[Scaffold] = None
     fednova: Optional[FedNova] = None
+    feddyn: Optional[FedDyn] = None
 
 
 @dataclass
