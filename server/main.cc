@@ -205,6 +205,19 @@ absl::StatusOr<std::vector<PlannedEpoch>> LoadEpochs(const std::string& director
   return planned;
 }
 
+void LogListening(const Flags& flags, const v1::RunConfig& config, const Listener& listener,
+                  const Dashboard* dashboard, Log& log) {
+  Info(log, "listening",
+       absl::StrCat("leeway-server ", kVersion, " listening on ", listener.address(), " (",
+                    flags.tls.empty() ? "no TLS" : "mutual TLS", "), waiting for ",
+                    Counted(config.cohort().clients(), "client")));
+  if (dashboard) Info(log, "dashboard", absl::StrCat("dashboard on ", dashboard->url()));
+  const Connections::Limits& limits = listener.limits();
+  Info(log, "limits",
+       absl::StrCat("up to ", limits.all, " connections, ", limits.idle,
+                    " of them without a call (", listener.files(), " open files)"));
+}
+
 absl::Status Serve(const Flags& flags, Log& log) {
   LEEWAY_ASSIGN_OR_RETURN(const auto credentials,
                           ServerCredentials(flags.tls, flags.listen, flags.insecure_anywhere));
@@ -247,15 +260,7 @@ absl::Status Serve(const Flags& flags, Log& log) {
   }
   LEEWAY_RETURN_IF_ERROR(WriteAddress(
       flags.address_file, dashboard ? absl::StrCat(address, "\n", dashboard->url()) : address));
-  Info(log, "listening",
-       absl::StrCat("leeway-server ", kVersion, " listening on ", address, " (",
-                    flags.tls.empty() ? "no TLS" : "mutual TLS", "), waiting for ",
-                    Counted(config.cohort().clients(), "client")));
-  if (dashboard) Info(log, "dashboard", absl::StrCat("dashboard on ", dashboard->url()));
-  const Connections::Limits& limits = listener->limits();
-  Info(log, "limits",
-       absl::StrCat("up to ", limits.all, " connections, ", limits.idle,
-                    " of them without a call (", listener->files(), " open files)"));
+  LogListening(flags, config, *listener, dashboard.get(), log);
   OnTermination(flags.exit_with_stdin, [&engine] { engine->Stop(); });
   const absl::Status outcome = engine->Run();
   unsubscribe();

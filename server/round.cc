@@ -69,7 +69,11 @@ Assignment Round::WorkFor(SessionId session) const {
   const absl::Span<const ClientIndex> hosted = roster_->HostedBy(session);
   for (size_t i = 0; i < hosted.size(); ++i) {
     const auto member = members_.find(hosted[i]);
-    if (member == members_.end() || member->second.state != MemberState::kWaiting) continue;
+    if (member == members_.end()) continue;
+    // A report that is being added may prove damaged, and only the stream that it came on hears
+    // of that: ask again.
+    const MemberState state = member->second.state;
+    if (state != MemberState::kWaiting && state != MemberState::kAdding) continue;
     AddTo(assignment, hosted[i], static_cast<uint32_t>(i), member->second.group);
   }
   return assignment;

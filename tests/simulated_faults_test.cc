@@ -317,7 +317,7 @@ class History {
     NoteReplaced(cohort, round_->replaced() - replaced);
     const Round::State state = round_->StateAt(now_);
     if (state == Round::State::kCollecting) {
-      if (counted_.size() >= Minimum() && adding_ == 0 && !Awaits())
+      if (counted_.size() >= Minimum() && adding_.empty() && !Awaits())
         Broken("a round waits in vain");
       return;
     }
@@ -440,7 +440,7 @@ class History {
                    std::make_unique<PlainAggregator>(sums, Tally(), nullptr, nullptr));
     counted_.clear();
     replaced_.clear();
-    adding_ = 0;
+    adding_.clear();
     for (const Assignment& work : round_->Work()) Order(work);
   }
 
@@ -450,7 +450,9 @@ class History {
     for (const ClientIndex index : cohort) {
       if (count == 0) return;
       const uint32_t client = disk_.roster[index];
-      if (counted_.contains(client) || replaced_.contains(client)) continue;
+      if (counted_.contains(client) || adding_.contains(client) || replaced_.contains(client)) {
+        continue;
+      }
       const auto host = std::find_if(processes_.begin(), processes_.end(), [&](const Process& p) {
         return std::find(p.clients.begin(), p.clients.end(), client) != p.clients.end();
       });
@@ -500,7 +502,7 @@ class History {
       undecided_.emplace_back(p, report);
       return;
     }
-    ++adding_;
+    adding_.insert(report.client);
     const absl::Duration takes = Bad(50) ? Pause() : absl::ZeroDuration();
     const bool damaged = Bad(20);
     After(takes,
@@ -516,7 +518,7 @@ class History {
     const absl::Status added = round_->aggregator().Add(
         header, {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}, shares);
     const bool awaited = round_->EndReport(key, added.ok());
-    --adding_;
+    adding_.erase(report.client);
     if (added.ok() == damaged) Broken("a report is not judged by its bytes");
     if (added.ok()) {
       counted_.insert(report.client);
@@ -655,7 +657,7 @@ class History {
   uint32_t attempt_ = 0;
   std::set<uint32_t> counted_;                        // whose reports the open round has
   std::set<uint32_t> replaced_;                       // who has lost its place in it
-  uint32_t adding_ = 0;                               // reports that are being added to it
+  std::set<uint32_t> adding_;                         // whose reports are being added to it
   std::vector<std::pair<size_t, Report>> undecided_;  // that wait for these, and whence
   SessionId next_session_ = 1;
 

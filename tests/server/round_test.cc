@@ -451,5 +451,16 @@ TEST_F(RoundTest, ASpareReportIsLateOnceThoseBeforeItCount) {
   EXPECT_EQ(ReasonOf(round_->BeginReport(Key(1, 1, {"c"}, 1), kStart).status()), "late");
 }
 
+TEST_F(RoundTest, AProcessThatReturnsWhileItsReportIsBeingAddedIsAskedAgain) {
+  Open(Spec(1, {0, 1}, 2));  // a, of session 2, and b
+  const ReportKey key = Key(1, 1, {"a"}, 7);
+  ASSERT_TRUE(round_->BeginReport(key, kStart).ok());
+  roster_.Leave(2, kStart);
+  ASSERT_TRUE(roster_.Join(3, 22, Clients({"a", "c"}), kStart).ok());
+  EXPECT_THAT(round_->WorkFor(3).clients, ElementsAre(0));
+  round_->EndReport(key, true);
+  EXPECT_THAT(round_->WorkFor(3).clients, ElementsAre());
+}
+
 }  // namespace
 }  // namespace leeway
