@@ -67,7 +67,7 @@ Engine::Engine(Options options)
       sessions_(options_.meter),
       refusals_(options_.meter),
       summation_(options_.meter),
-      population_(options_.config, options_.epochs),
+      membership_(options_.config, options_.epochs),
       round_(std::make_unique<Round>()),
       attempts_(options_.config),
       progress_(options_.config) {}
@@ -89,12 +89,12 @@ absl::Status Engine::Resume() {
   LEEWAY_ASSIGN_OR_RETURN(const std::optional<Journal::SavedRun> saved, journal_->Load());
   if (!saved) return absl::OkStatus();
   MutexLock lock(&mu_);
-  LEEWAY_RETURN_IF_ERROR(population_.Restore(*saved, SteadyNow()));
-  Roster& roster = population_.roster();
+  LEEWAY_RETURN_IF_ERROR(membership_.Restore(*saved, SteadyNow()));
+  Roster& roster = membership_.roster();
   LEEWAY_ASSIGN_OR_RETURN(
       script_,
       Script::Resume(
-          options_.config, population_.data()->layout, roster.population(), saved->script,
+          options_.config, membership_.data()->layout, roster.population(), saved->script,
           [this](const std::string& sha) { return journal_->LoadModel(sha); }, roster.examples()));
   LEEWAY_RETURN_IF_ERROR(script_->SetBaseline(options_.baseline));
   if (const uint64_t since = script_->states_since(); since > 0) {
@@ -126,32 +126,34 @@ absl::Status Engine::RunRounds() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<RoundSpec> Engine::DrawCohort(const RoundPlan& plan, PlainAggregator::Spec& sums) {
+absl::StatusOr<RoundSpec> Engine::DrawCohort(const RoundPlan& plan, v1::Task& task,
+                                             PlainAggregator::Spec& sums) {
   absl::StatusOr<RoundSpec> drawn =
-      DrawRound(options_.config, population_.roster(), plan, attempts_.drawn_by(), SteadyNow());
+      DrawRound(options_.config, membership_.roster(), plan, attempts_.drawn_by(), SteadyNow());
   if (!drawn.ok()) {
     const std::string& last = attempts_.last_quarantine();
     return absl::FailedPreconditionError(
         absl::StrCat(drawn.status().message(), last.empty() ? "" : ". Last refusal: ", last));
   }
   drawn->attempt = attempts_.number();
-  const Population::Data& data = *population_.data();
-  sums.task = CompleteTask(options_.config, population_.roster(), plan, *drawn);
-  sums.sums = TaskSums(sums.task, data.layout.size());
-  sums.encoding = EncodingFor(sums.task.encoding(), data.layout.float64);
-  sums.limits = {sums.task.max_norm(), TargetsPerExample(options_.config.model(), data.schema)};
+  const Membership::Data& data = *membership_.data();
+  task = CompleteTask(options_.config, membership_.roster(), plan, *drawn);
+  sums.sums = TaskSums(task, data.layout.size());
+  sums.encoding = EncodingFor(task.encoding(), data.layout.float64);
+  sums.limits = {task.max_norm(), TargetsPerExample(options_.config.model(), data.schema)};
   sums.base_sha256 = plan.base->sha256;
   return drawn;
 }
 
 absl::Status Engine::OpenRound(const RoundPlan& plan) {
   RoundSpec spec;
+  v1::Task task;
   PlainAggregator::Spec sums;
   {
     MutexLock lock(&mu_);
-    LEEWAY_ASSIGN_OR_RETURN(spec, DrawCohort(plan, sums));
+    LEEWAY_ASSIGN_OR_RETURN(spec, DrawCohort(plan, task, sums));
   }
-  const v1::Order order = MakeOrder(*journal_, plan, spec, sums.task);
+  const v1::Order order = MakeOrder(*journal_, plan, spec, std::move(task));
   std::unique_ptr<Aggregator> aggregator = summation_.Begin(std::move(sums));
   Failpoint("round.before_open");
   std::vector<Assignment> work;
@@ -160,7 +162,7 @@ absl::Status Engine::OpenRound(const RoundPlan& plan) {
     if (std::optional<LogLine> line = progress_.OpenRound(plan, spec)) {
       journal_->LogOnly(*std::move(line));
     }
-    round_ = std::make_unique<Round>(std::move(spec), &population_.roster(), std::move(aggregator));
+    round_ = std::make_unique<Round>(std::move(spec), &membership_.roster(), std::move(aggregator));
     sessions_.SetRound(order, ModelsOf(plan));
     work = round_->Work();
   }
@@ -182,7 +184,7 @@ absl::Status Engine::GatherReports() {
       if (round_->StateAt(now) != Round::State::kCollecting) return absl::OkStatus();
       if (stopping_) return absl::CancelledError("stopped");
       work = ReplaceAbsent(now);
-      if (std::optional<LogLine> line = progress_.NoteAbsent(*round_, population_, now)) {
+      if (std::optional<LogLine> line = progress_.NoteAbsent(*round_, membership_, now)) {
         journal_->LogOnly(*std::move(line));
       }
       // In steps, because the clock that wakes us may be set back meanwhile.
@@ -216,7 +218,7 @@ absl::StatusOr<std::optional<Round::Result>> Engine::CloseRound() {
   MutexLock lock(&mu_);
   const bool complete = round_->StateAt(SteadyNow()) == Round::State::kComplete;
   Round::Result result = round_->Close();
-  Roster& roster = population_.roster();
+  Roster& roster = membership_.roster();
   for (Attempts::Quarantined& out : attempts_.Judge(*round_, roster)) {
     journal_->AddEvent(v1::Event::QUARANTINED, std::move(out.client), std::move(out.why));
   }
@@ -233,7 +235,7 @@ absl::Status Engine::TooFewReports(const Round::Result& result) {
   const uint64_t round = round_->spec().round;
   const std::string missing =
       result.missing.empty() ? ""
-                             : absl::StrCat("; missing: ", population_.NamesOf(result.missing));
+                             : absl::StrCat("; missing: ", membership_.NamesOf(result.missing));
   journal_->AddEvent(
       v1::Event::RETRY, "",
       absl::StrCat("round ", round, " got ", result.reports, " of ", result.sampled, " reports",
@@ -280,7 +282,7 @@ absl::Status Engine::CommitRound(RoundPlan plan, Round::Result result) {
   }
   {
     MutexLock lock(&mu_);
-    const Roster& roster = population_.roster();
+    const Roster& roster = membership_.roster();
     const absl::Time began = attempts_.began();
     commit.record.set_attempts(attempts_.number());
     commit.record.set_opened(absl::ToDoubleSeconds(began - absl::UnixEpoch()));
@@ -298,7 +300,7 @@ absl::Status Engine::CommitRound(RoundPlan plan, Round::Result result) {
   summation_.End(std::move(result.tally));
   MutexLock lock(&mu_);
   attempts_.EndRound();
-  if (plan.states_since > 0) population_.roster().CountIn(round, result.accepted);
+  if (plan.states_since > 0) membership_.roster().CountIn(round, result.accepted);
   return absl::OkStatus();
 }
 
@@ -349,7 +351,7 @@ absl::Status Engine::Finish(const absl::Status& outcome) {
     last.set_committed_round(journal_->committed());
     last.set_finished(true);
     last.set_failure(std::string(outcome.message()));
-    sessions_.Finish(last, population_.roster().GoneAfter(SteadyNow() - kReturnTime));
+    sessions_.Finish(last, membership_.roster().GoneAfter(SteadyNow() - kReturnTime));
   }
   observers_.Notify();
   sessions_.WakeResting();

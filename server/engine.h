@@ -27,8 +27,8 @@
 #include "records/presence.h"
 #include "server/attempts.h"
 #include "server/journal.h"
+#include "server/membership.h"
 #include "server/observers.h"
-#include "server/population.h"
 #include "server/refusal_counts.h"
 #include "server/roster.h"
 #include "server/round.h"
@@ -146,9 +146,10 @@ class Engine {
   absl::Status AwaitMoreClients(absl::Time until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Who comes and goes before this round; waits for those that a plan names.
   absl::StatusOr<EpochChange> AwaitNextEpoch(uint64_t round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status MakeScript(const Population::Data& data, uint64_t clients, uint64_t examples);
-  // Draws the cohort and completes what its reports are checked against.
-  absl::StatusOr<RoundSpec> DrawCohort(const RoundPlan& plan, PlainAggregator::Spec& sums)
+  absl::Status MakeScript(const Membership::Data& data, uint64_t clients, uint64_t examples);
+  // Draws the cohort; completes its task, and what its reports are checked against.
+  absl::StatusOr<RoundSpec> DrawCohort(const RoundPlan& plan, v1::Task& task,
+                                       PlainAggregator::Spec& sums)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<Assignment> ReplaceAbsent(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status TooFewReports(const Round::Result& result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -179,7 +180,7 @@ class Engine {
 
   mutable Mutex mu_;
   CondVar changed_ ABSL_GUARDED_BY(mu_);
-  Population population_ ABSL_GUARDED_BY(mu_);
+  Membership membership_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Round> round_ ABSL_GUARDED_BY(mu_);  // open, or the last
   Attempts attempts_ ABSL_GUARDED_BY(mu_);             // at it
   RunProgress progress_ ABSL_GUARDED_BY(mu_);

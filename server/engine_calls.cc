@@ -52,7 +52,7 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
     MutexLock lock(&mu_);
     if (stopping_) return absl::UnavailableError("the run is over or the server is stopping");
     if (sessions_.AnswerLate(request, *sink)) return session;
-    LEEWAY_RETURN_IF_ERROR(population_.Join(session, request, SteadyNow()));
+    LEEWAY_RETURN_IF_ERROR(membership_.Join(session, request, SteadyNow()));
     v1::Order first;
     first.set_run_id(journal_->run_id());
     first.set_committed_round(journal_->committed());
@@ -62,12 +62,12 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
                           ClientNames(static_cast<size_t>(request.clients_size()), [&](size_t i) {
                             return request.clients(static_cast<int>(i)).id();
                           }));
-    const std::string waits = population_.WaitingText(session, progress_.PhaseText());
+    const std::string waits = membership_.WaitingText(session, progress_.PhaseText());
     if (!waits.empty()) {
       journal_->AddPresence(v1::Event::WAITING, request.clients(0).id(), waits);
     }
     sessions_.SendOrders({round_->WorkFor(session)});
-    progress_.SetJoined(population_.roster().joined());
+    progress_.SetJoined(membership_.roster().joined());
     changed_.SignalAll();
   }
   sessions_.WakeResting();  // a stream of an earlier session may be needed again
@@ -79,11 +79,11 @@ void Engine::Leave(SessionId session, const std::string& process) {
   {
     MutexLock lock(&mu_);
     if (!sessions_.Remove(session)) return;
-    Roster& roster = population_.roster();
+    Roster& roster = membership_.roster();
     const absl::Span<const Enrolment> hosted = roster.EnrolledBy(session);
     const std::string names = ClientNames(hosted.size(), [&](size_t i) { return hosted[i].id; });
     roster.Leave(session, SteadyNow());
-    progress_.SetJoined(population_.roster().joined());
+    progress_.SetJoined(membership_.roster().joined());
     if (!stopping_ && !progress_.over()) {
       journal_->AddPresence(v1::Event::LEFT,
                             process.empty() ? absl::StrCat("session ", session) : process,
@@ -97,7 +97,7 @@ void Engine::Leave(SessionId session, const std::string& process) {
 
 size_t Engine::roster_size() const {
   MutexLock lock(&mu_);
-  return population_.roster().clients().size();
+  return membership_.roster().clients().size();
 }
 
 absl::Status Engine::CheckHeader(const v1::ReportHeader& header) const {
@@ -194,7 +194,7 @@ bool Engine::Rest(const v1::ReportHeader& header, std::shared_ptr<RestingStream>
 
 v1::Progress Engine::progress() const {
   MutexLock lock(&mu_);
-  return progress_.Now(*round_, population_.roster());
+  return progress_.Now(*round_, membership_.roster());
 }
 
 absl::StatusOr<v1::Observation> Engine::Observe(uint64_t after_round, uint64_t after_event) const {
@@ -207,7 +207,7 @@ absl::StatusOr<v1::Observation> Engine::Observe(uint64_t after_round, uint64_t a
 
 std::vector<ClientPresence> Engine::Clients(size_t most) const {
   MutexLock lock(&mu_);
-  return population_.Clients(most);
+  return membership_.Clients(most);
 }
 
 }  // namespace leeway

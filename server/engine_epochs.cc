@@ -25,8 +25,8 @@ std::string OnlyOne(const EpochNames& names) {
 }  // namespace
 
 absl::Status Engine::GatherClients() {
-  Population::Data data;
-  Population::Begun first;
+  Membership::Data data;
+  Membership::Begun first;
   uint64_t clients = 0;
   uint64_t examples = 0;
   {
@@ -39,10 +39,10 @@ absl::Status Engine::GatherClients() {
       return absl::OkStatus();
     }
     LEEWAY_ASSIGN_OR_RETURN(const EpochChange change, AwaitFirstEpoch());
-    first = population_.BeginEpoch(change, 1);
-    clients = population_.roster().population();
-    examples = population_.roster().examples();
-    data = *population_.data();
+    first = membership_.BeginEpoch(change, 1);
+    clients = membership_.roster().population();
+    examples = membership_.roster().examples();
+    data = *membership_.data();
   }
   LEEWAY_RETURN_IF_ERROR(MakeScript(data, clients, examples));
   LEEWAY_RETURN_IF_ERROR(
@@ -52,7 +52,7 @@ absl::Status Engine::GatherClients() {
   return absl::OkStatus();
 }
 
-absl::Status Engine::MakeScript(const Population::Data& data, uint64_t clients, uint64_t examples) {
+absl::Status Engine::MakeScript(const Membership::Data& data, uint64_t clients, uint64_t examples) {
   ModelPtr initial = options_.initial;
   if (options_.config.has_initial()) {
     LEEWAY_ASSIGN_OR_RETURN(const Parameters values,
@@ -68,20 +68,20 @@ absl::StatusOr<EpochChange> Engine::AwaitFirstEpoch() {
   const double limit = options_.config.cohort().gather_seconds();
   const absl::Time until = limit > 0 ? SteadyNow() + absl::Seconds(limit) : absl::InfiniteFuture();
   while (!stopping_) {
-    absl::StatusOr<EpochChange> first = population_.FirstEpoch(SteadyNow());
+    absl::StatusOr<EpochChange> first = membership_.FirstEpoch(SteadyNow());
     if (!first.ok()) {
       LEEWAY_RETURN_IF_ERROR(AwaitMoreClients(until));
       continue;
     }
-    LEEWAY_ASSIGN_OR_RETURN(const std::vector<Population::OddProcess> odd,
-                            population_.AgreeOnData());
+    LEEWAY_ASSIGN_OR_RETURN(const std::vector<Membership::OddProcess> odd,
+                            membership_.AgreeOnData());
     if (odd.empty()) return first;
-    for (const Population::OddProcess& one : odd) {  // those who are left may be too few
+    for (const Membership::OddProcess& one : odd) {  // those who are left may be too few
       RefuseJoin(one.client, one.why);
       sessions_.Refuse(one.session, one.why);
-      population_.roster().Leave(one.session, SteadyNow());
+      membership_.roster().Leave(one.session, SteadyNow());
     }
-    progress_.SetJoined(population_.roster().joined());
+    progress_.SetJoined(membership_.roster().joined());
   }
   return absl::CancelledError("stopped while waiting for clients");
 }
@@ -92,7 +92,7 @@ absl::Status Engine::AwaitMoreClients(absl::Time until) {
     changed_.WaitWithDeadline(&mu_, absl::Now() + std::min(left, absl::Seconds(1)));
     return absl::OkStatus();
   }
-  const Roster& roster = population_.roster();
+  const Roster& roster = membership_.roster();
   std::vector<std::string> names;
   for (const Enrolment& client : roster.Newcomers()) names.push_back(client.id);
   std::sort(names.begin(), names.end());
@@ -105,7 +105,7 @@ absl::Status Engine::AwaitMoreClients(absl::Time until) {
 
 absl::StatusOr<EpochChange> Engine::AwaitNextEpoch(uint64_t round) {
   while (!stopping_) {
-    absl::StatusOr<EpochChange> change = population_.NextEpoch(round, SteadyNow());
+    absl::StatusOr<EpochChange> change = membership_.NextEpoch(round, SteadyNow());
     if (change.ok()) return change;
     changed_.Wait(&mu_);
   }
@@ -119,10 +119,10 @@ absl::StatusOr<RoundPlan> Engine::PlanRound() {
     if (plan.cohort_of_rounds_ago > 0) {
       LEEWAY_ASSIGN_OR_RETURN(plan.cohort, journal_->Accepted(round - plan.cohort_of_rounds_ago));
     }
-    Population::Begun begun;
+    Membership::Begun begun;
     {
       MutexLock lock(&mu_);
-      population_.Hold(!plan.may_begin_epoch);
+      membership_.Hold(!plan.may_begin_epoch);
       EpochChange change;
       if (plan.may_begin_epoch) {
         LEEWAY_ASSIGN_OR_RETURN(change, AwaitNextEpoch(round));
@@ -132,8 +132,8 @@ absl::StatusOr<RoundPlan> Engine::PlanRound() {
         plan.set_aside = attempts_.set_aside();
         return plan;
       }
-      begun = population_.BeginEpoch(change, round);
-      script_->SetPopulation(population_.roster().population(), population_.roster().examples());
+      begun = membership_.BeginEpoch(change, round);
+      script_->SetPopulation(membership_.roster().population(), membership_.roster().examples());
       journal_->AddEvent(v1::Event::EPOCH, OnlyOne(begun.names), EpochText(begun.names));
     }
     // Before any order leaves: a restarted server draws from the same clients.

@@ -38,7 +38,7 @@ std::optional<LogLine> RunProgress::OpenRound(const RoundPlan& plan, const Round
   return line;
 }
 
-std::optional<LogLine> RunProgress::NoteAbsent(const Round& round, const Population& population,
+std::optional<LogLine> RunProgress::NoteAbsent(const Round& round, const Membership& members,
                                                absl::Time now) {
   if (absent_told_ || now < round.spec().opened + round.spec().return_time) return std::nullopt;
   absent_told_ = true;
@@ -48,7 +48,7 @@ std::optional<LogLine> RunProgress::NoteAbsent(const Round& round, const Populat
   line.level = LogLine::Level::kWarning;
   line.what = "waiting";
   line.text = absl::StrCat("the round needs more reports, and the processes of ", absent.size(),
-                           " of its clients are gone: ", population.NamesOf(absent),
+                           " of its clients are gone: ", members.NamesOf(absent),
                            "; start them again, or lower cohort.minimum_reports");
   line.round = round.spec().round;
   return line;

@@ -13,8 +13,8 @@
 #include "proto/federation.pb.h"
 #include "proto/record.pb.h"
 #include "proto/run.pb.h"
+#include "server/membership.h"
 #include "server/phase.h"
-#include "server/population.h"
 #include "server/round.h"
 
 namespace leeway {
@@ -48,8 +48,7 @@ class RunProgress {
   std::string PhaseText() const;
   // What the log says, once in a round, if it needs clients that have been gone for longer than it
   // takes to come back.
-  std::optional<LogLine> NoteAbsent(const Round& round, const Population& population,
-                                    absl::Time now);
+  std::optional<LogLine> NoteAbsent(const Round& round, const Membership& members, absl::Time now);
   // What the log says at the end of the run, after so many rounds.
   LogLine EndText(const absl::Status& outcome, uint64_t rounds, absl::string_view directory) const;
 

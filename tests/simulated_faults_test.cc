@@ -433,8 +433,7 @@ class History {
       return;
     }
     PlainAggregator::Spec sums;
-    sums.task = CompleteTask(config_, *roster_, plan, *spec);
-    sums.sums = TaskSums(sums.task, 2);
+    sums.sums = TaskSums(CompleteTask(config_, *roster_, plan, *spec), 2);
     sums.base_sha256 = "base";
     round_.emplace(*spec, &*roster_,
                    std::make_unique<PlainAggregator>(sums, Tally(), nullptr, nullptr));
@@ -504,27 +503,35 @@ class History {
     }
     adding_.insert(report.client);
     const absl::Duration takes = Bad(50) ? Pause() : absl::ZeroDuration();
-    const bool damaged = Bad(20);
+    Bytes bytes = Bad(20) ? Bytes::kDamaged : Bytes::kWhole;
+    if (rules_.spare > 0 && Bad(20)) bytes = Bytes::kBad;
     After(takes,
-          [this, p, report, header, key, shares = admission->shares, damaged, life = server_life_] {
-            if (alive_ && life == server_life_) Add(p, report, header, key, shares, damaged);
+          [this, p, report, header, key, shares = admission->shares, bytes, life = server_life_] {
+            if (alive_ && life == server_life_) Add(p, report, header, key, shares, bytes);
           });
   }
 
+  // What of a report has arrived.
+  enum class Bytes {
+    kWhole,
+    kDamaged,  // on their way: its client sends it again
+    kBad,      // for good: its client loses its place in the round
+  };
   void Add(size_t p, const Report& report, const v1::ReportHeader& header, const ReportKey& key,
-           const std::vector<GroupShare>& shares, bool damaged) {
+           const std::vector<GroupShare>& shares, Bytes what) {
     std::string bytes(BytesOf(report.displacement));
-    if (damaged) bytes[0] = static_cast<char>(bytes[0] ^ 1);
+    if (what != Bytes::kWhole) bytes[0] = static_cast<char>(bytes[0] ^ 1);
     const absl::Status added = round_->aggregator().Add(
         header, {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}, shares);
     const bool awaited = round_->EndReport(key, added.ok());
     adding_.erase(report.client);
-    if (added.ok() == damaged) Broken("a report is not judged by its bytes");
-    if (added.ok()) {
-      counted_.insert(report.client);
-      Answer(p, report);
-    } else {  // the client sends it again at once
+    if (added.ok() != (what == Bytes::kWhole)) Broken("a report is not judged by its bytes");
+    if (added.ok()) counted_.insert(report.client);
+    if (what == Bytes::kBad && round_->Fail(NameOf(report.client))) replaced_.insert(report.client);
+    if (what == Bytes::kDamaged) {
       Send([this, p, report] { Receive(p, report); });
+    } else {
+      Answer(p, report);
     }
     if (awaited == undecided_.empty()) Broken("it is not known that a report is undecided");
     for (const auto& [from, one] : std::exchange(undecided_, {})) Receive(from, one);

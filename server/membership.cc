@@ -1,4 +1,4 @@
-#include "server/population.h"
+#include "server/membership.h"
 
 #include <google/protobuf/util/message_differencer.h>
 
@@ -60,10 +60,10 @@ std::string FewNames(absl::Span<const std::string> names) {
   return absl::StrCat(first, " and ", names.size() - kMost, " more");
 }
 
-Population::Population(const v1::RunConfig& config, const std::vector<PlannedEpoch>& plan)
+Membership::Membership(const v1::RunConfig& config, const std::vector<PlannedEpoch>& plan)
     : config_(config), plan_(plan), roster_(config.cohort().clients(), config.cohort().closed()) {}
 
-absl::Status Population::Restore(const Journal::SavedRun& saved, absl::Time now) {
+absl::Status Membership::Restore(const Journal::SavedRun& saved, absl::Time now) {
   std::vector<Enrolment> clients;
   clients.reserve(saved.roster.size());
   for (const StoredClient& c : saved.roster) {
@@ -83,7 +83,7 @@ absl::Status Population::Restore(const Journal::SavedRun& saved, absl::Time now)
   return absl::OkStatus();
 }
 
-absl::Status Population::CheckData(const v1::JoinRequest& request) const {
+absl::Status Membership::CheckData(const v1::JoinRequest& request) const {
   LEEWAY_RETURN_IF_ERROR(LayoutOf(config_.model(), request.schema()).status());
   // While clients gather nobody knows what most of them have.
   if (!data_ || any_data() ||
@@ -93,19 +93,19 @@ absl::Status Population::CheckData(const v1::JoinRequest& request) const {
   return OddShape(request.clients(0).id(), request.schema(), data_->schema);
 }
 
-absl::Status Population::Join(SessionId session, const v1::JoinRequest& request, absl::Time now) {
+absl::Status Membership::Join(SessionId session, const v1::JoinRequest& request, absl::Time now) {
   LEEWAY_RETURN_IF_ERROR(CheckData(request));
   return roster_.Join(session, request.instance(), EnrolmentsIn(request), now,
                       request.schema().SerializeAsString());
 }
 
-absl::StatusOr<EpochChange> Population::FirstEpoch(absl::Time now) const {
+absl::StatusOr<EpochChange> Membership::FirstEpoch(absl::Time now) const {
   if (!plan_.empty()) return roster_.FollowPlan(plan_[0]);
   if (!roster_.ready()) return absl::UnavailableError("too few clients");
   return roster_.NextEpoch(now, absl::InfiniteDuration(), 0);
 }
 
-absl::StatusOr<std::vector<Population::OddProcess>> Population::AgreeOnData() {
+absl::StatusOr<std::vector<Membership::OddProcess>> Membership::AgreeOnData() {
   const std::string common = roster_.CommonShape();
   v1::DataSchema schema;
   if (!schema.ParseFromString(common)) return absl::InternalError("a schema cannot be read");
@@ -123,7 +123,7 @@ absl::StatusOr<std::vector<Population::OddProcess>> Population::AgreeOnData() {
   return odd;
 }
 
-absl::StatusOr<EpochChange> Population::NextEpoch(uint64_t round, absl::Time now) const {
+absl::StatusOr<EpochChange> Membership::NextEpoch(uint64_t round, absl::Time now) const {
   if (plan_.empty()) {
     const v1::Cohort& rule = config_.cohort();
     const absl::Duration absent_after = rule.absent_after_seconds() > 0
@@ -136,7 +136,7 @@ absl::StatusOr<EpochChange> Population::NextEpoch(uint64_t round, absl::Time now
   return roster_.FollowPlan(plan_[begun]);
 }
 
-Population::Begun Population::BeginEpoch(const EpochChange& change, uint64_t round) {
+Membership::Begun Membership::BeginEpoch(const EpochChange& change, uint64_t round) {
   roster_.BeginEpoch(change);
   Begun begun;
   begun.epoch = EpochOf(roster_, change, round);
@@ -147,7 +147,7 @@ Population::Begun Population::BeginEpoch(const EpochChange& change, uint64_t rou
   return begun;
 }
 
-std::string Population::WaitingText(SessionId session, absl::string_view phase) const {
+std::string Membership::WaitingText(SessionId session, absl::string_view phase) const {
   if (roster_.epoch() == 0) return "";
   size_t waiting = 0;
   for (const ClientIndex index : roster_.HostedBy(session)) {
@@ -162,7 +162,7 @@ std::string Population::WaitingText(SessionId session, absl::string_view phase) 
   return absl::StrCat(text, ": ", phase, " needs the same clients to its end");
 }
 
-std::vector<ClientPresence> Population::Clients(size_t most) const {
+std::vector<ClientPresence> Membership::Clients(size_t most) const {
   std::vector<ClientPresence> clients;
   const std::vector<Enrolment>& roster = roster_.clients();
   for (size_t i = 0; i < std::min(roster.size(), most); ++i) {
@@ -177,7 +177,7 @@ std::vector<ClientPresence> Population::Clients(size_t most) const {
   return clients;
 }
 
-std::string Population::NamesOf(absl::Span<const ClientIndex> clients) const {
+std::string Membership::NamesOf(absl::Span<const ClientIndex> clients) const {
   std::vector<std::string> names;
   names.reserve(clients.size());
   for (const ClientIndex client : clients) names.push_back(roster_.clients()[client].id);

@@ -1,8 +1,8 @@
-// Population: whom a run is about. Its roster, what the clients' data look like, and the rule by
-// which clients come and go (epochs): as they connect, or as another run's epochs say.
-// Pure: time and events are arguments. Not thread-safe.
-#ifndef LEEWAY_SERVER_POPULATION_H_
-#define LEEWAY_SERVER_POPULATION_H_
+// Membership: who takes part in a run. Its roster, what the clients' data look like, and the rule
+// by which clients come and go (epochs): as they connect, or as another run's epochs say. Pure:
+// time and events are arguments. Not thread-safe.
+#ifndef LEEWAY_SERVER_MEMBERSHIP_H_
+#define LEEWAY_SERVER_MEMBERSHIP_H_
 
 #include <cstdint>
 #include <optional>
@@ -24,7 +24,7 @@
 
 namespace leeway {
 
-class Population {
+class Membership {
  public:
   // What all clients' data look like, and so the model.
   struct Data {
@@ -46,7 +46,7 @@ class Population {
 
   // The config and the plan outlive this. The plan holds another run's epochs, which this one
   // repeats; empty: clients enter when they come.
-  Population(const v1::RunConfig& config, const std::vector<PlannedEpoch>& plan);
+  Membership(const v1::RunConfig& config, const std::vector<PlannedEpoch>& plan);
   // Where an earlier process stopped.
   absl::Status Restore(const Journal::SavedRun& saved, absl::Time now);
 
@@ -95,4 +95,4 @@ std::string FewNames(absl::Span<const std::string> names);
 
 }  // namespace leeway
 
-#endif  // LEEWAY_SERVER_POPULATION_H_
+#endif  // LEEWAY_SERVER_MEMBERSHIP_H_
