@@ -85,6 +85,16 @@ absl::Status PrintList(const std::string& directory, bool json) {
   return absl::OkStatus();
 }
 
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  leeway certs init pki\n"
+    "  leeway certs server pki --host fl.example.org\n"
+    "  leeway certs client pki hospital_a --examples 5000\n"
+    "  leeway-server ... --tls-ca pki/ca.crt --tls-cert pki/server.crt --tls-key pki/server.key "
+    "--revoked pki/revoked.crl\n"
+    "  leeway-client ... --tls-ca ca.crt --tls-cert hospital_a.crt --tls-key hospital_a.key\n"
+    "A client process needs ca.crt and its own pair, and nothing else of the directory.";
+
 // What the subcommands' callbacks use; lives as long as the app.
 struct CertsOptions {
   std::string directory;
@@ -121,20 +131,37 @@ absl::Status PrintIssued(const CertsOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status IssueServer(CertsOptions& o) {
+  // Tools on the server's own machine reach it by these.
+  for (const char* local : {"localhost", "127.0.0.1", "::1"}) {
+    if (std::find(o.issue.hosts.begin(), o.issue.hosts.end(), local) == o.issue.hosts.end()) {
+      o.issue.hosts.push_back(local);
+    }
+  }
+  if (o.issue.name.empty()) o.issue.name = kServerName;
+  LEEWAY_RETURN_IF_ERROR(Issue(o.directory, o.issue));
+  return PrintIssued(o);
+}
+
+void DeclareClientFlags(CLI::App& client, CertsOptions& options) {
+  client.add_option("ID", options.clients, "Clients that the holder may host");
+  client
+      .add_option("--examples", options.examples,
+                  "Most examples each of them may claim, for training and for tests "
+                  "(default: 1000000)")
+      ->check(CLI::Range(uint64_t{1}, kMostExamples));
+  client.add_flag("--evaluator", options.evaluator,
+                  "They are evaluators: each holds a central test set and does not train");
+  client.add_flag("--any", options.any, "The holder may host any client: a trusted machine");
+  client.add_flag("--observer", options.issue.observer, "The holder may watch the run");
+}
+
 }  // namespace
 
 CLI::App* AddCertsCommands(CLI::App& app, int* exit_code) {
   CLI::App* certs = app.add_subcommand("certs", "Make, list and revoke certificates (mutual TLS)");
   certs->require_subcommand(1);
-  certs->footer(
-      "Examples:\n"
-      "  leeway certs init pki\n"
-      "  leeway certs server pki --host fl.example.org\n"
-      "  leeway certs client pki hospital_a --examples 5000\n"
-      "  leeway-server ... --tls-ca pki/ca.crt --tls-cert pki/server.crt --tls-key pki/server.key "
-      "--revoked pki/revoked.crl\n"
-      "  leeway-client ... --tls-ca ca.crt --tls-cert hospital_a.crt --tls-key hospital_a.key\n"
-      "A client process needs ca.crt and its own pair, and nothing else of the directory.");
+  certs->footer(kExamples);
   auto options = std::make_shared<CertsOptions>();
   const auto add = [&](const char* name, const char* help,
                        std::function<absl::Status(CertsOptions&)> work) {
@@ -160,17 +187,7 @@ CLI::App* AddCertsCommands(CLI::App& app, int* exit_code) {
       ->check(CLI::Range(1, kDaysOfAuthority))
       ->capture_default_str();
 
-  CLI::App* server = add("server", "Make the server's certificate", [](CertsOptions& o) {
-    // Tools on the server's own machine reach it by these.
-    for (const char* local : {"localhost", "127.0.0.1", "::1"}) {
-      if (std::find(o.issue.hosts.begin(), o.issue.hosts.end(), local) == o.issue.hosts.end()) {
-        o.issue.hosts.push_back(local);
-      }
-    }
-    if (o.issue.name.empty()) o.issue.name = kServerName;
-    LEEWAY_RETURN_IF_ERROR(Issue(o.directory, o.issue));
-    return PrintIssued(o);
-  });
+  CLI::App* server = add("server", "Make the server's certificate", IssueServer);
   server->add_option(
       "--host", options->issue.hosts,
       "Names and addresses that clients reach it by; localhost is always among them");
@@ -179,16 +196,7 @@ CLI::App* AddCertsCommands(CLI::App& app, int* exit_code) {
     LEEWAY_RETURN_IF_ERROR(IssueClient(o));
     return PrintIssued(o);
   });
-  client->add_option("ID", options->clients, "Clients that the holder may host");
-  client
-      ->add_option("--examples", options->examples,
-                   "Most examples each of them may claim, for training and for tests "
-                   "(default: 1000000)")
-      ->check(CLI::Range(uint64_t{1}, kMostExamples));
-  client->add_flag("--evaluator", options->evaluator,
-                   "They are evaluators: each holds a central test set and does not train");
-  client->add_flag("--any", options->any, "The holder may host any client: a trusted machine");
-  client->add_flag("--observer", options->issue.observer, "The holder may watch the run");
+  DeclareClientFlags(*client, *options);
 
   for (CLI::App* command : {server, client}) {
     command->add_option("--name", options->issue.name, "Name of the files and in the list");

@@ -16,6 +16,8 @@ class ClientLog {
   // `clients` is how lines name them. The log, which may be null, outlives this.
   ClientLog(Log* log, std::string clients) : log_(log), clients_(std::move(clients)) {}
 
+  // Lines of this level are not worth their making.
+  bool LeavesOut(LogLine::Level level) const { return log_ == nullptr || log_->LeavesOut(level); }
   void set_run(std::string run) { run_ = std::move(run); }
   void Write(LogLine::Level level, std::string what, std::string text, uint64_t round = 0,
              std::string client = "") const {

@@ -58,18 +58,8 @@ struct Flags {
   LogFlags log;
 };
 
-void Declare(CLI::App& app, Flags& flags) {
-  app.set_version_flag("--version", absl::StrCat("leeway-client ", kVersion, kBuild));
-  app.add_option("--server", flags.server, "The server's address, host:port or unix:path")
-      ->required();
-  app.add_option("data", flags.worker.data,
-                 "Data directories, one per client: train_x.npy, train_y.npy and, if there is a "
-                 "test part, test_x.npy, test_y.npy. A client's name is its directory's. Or "
-                 "DIR/synthetic.json:FIRST-LAST: clients of a synthetic problem, made on the fly");
-  app.add_option("--evaluator", flags.worker.evaluators,
-                 "Directory of a central test set, test_x.npy and test_y.npy: it evaluates and is "
-                 "never asked to train. Join it before the clients: a run does not wait for it")
-      ->allow_extra_args(false);
+// Of a program that computes instead of this one.
+void DeclareWorkerFlags(CLI::App& app, Flags& flags) {
   app.add_option("--worker", flags.program.command,
                  "Let this command compute, with a model and data of its own (docs/worker.md); it "
                  "is started again when it ends")
@@ -84,6 +74,21 @@ void Declare(CLI::App& app, Flags& flags) {
   app.add_option("--worker-start-seconds", flags.program_start_seconds,
                  "Longest time until the worker says hello, in seconds")
       ->capture_default_str();
+}
+
+void Declare(CLI::App& app, Flags& flags) {
+  app.set_version_flag("--version", absl::StrCat("leeway-client ", kVersion, kBuild));
+  app.add_option("--server", flags.server, "The server's address, host:port or unix:path")
+      ->required();
+  app.add_option("data", flags.worker.data,
+                 "Data directories, one per client: train_x.npy, train_y.npy and, if there is a "
+                 "test part, test_x.npy, test_y.npy. A client's name is its directory's. Or "
+                 "DIR/synthetic.json:FIRST-LAST: clients of a synthetic problem, made on the fly");
+  app.add_option("--evaluator", flags.worker.evaluators,
+                 "Directory of a central test set, test_x.npy and test_y.npy: it evaluates and is "
+                 "never asked to train. Join it before the clients: a run does not wait for it")
+      ->allow_extra_args(false);
+  DeclareWorkerFlags(app, flags);
   app.add_option("--name", flags.name, "Name of this process in the server's log");
   app.add_option("--threads", flags.threads, "Clients computed at a time; 0: one per core");
   app.add_option("--keep-mb", flags.keep_mb,

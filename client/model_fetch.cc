@@ -33,14 +33,16 @@ absl::StatusOr<std::shared_ptr<const Parameters>> ModelFetch::GetOne(const v1::M
   if (const auto kept = kept_.find(ref.sha256()); kept != kept_.end()) {
     return model = kept->second;
   }
-  std::string file = ref.inline_();
+  absl::string_view file = ref.inline_();
+  std::string fetched;
   for (int transfers = 0; Sha256Hex(file) != ref.sha256(); ++transfers) {
     if (transfers == kTransfers) {
       return absl::DataLossError(
           absl::StrCat("model ", ref.sha256(), " came with another sha256 ", kTransfers,
                        " times; check the network, and the server's disk with `leeway verify`"));
     }
-    LEEWAY_RETURN_IF_ERROR(Transfer(ref, file));
+    LEEWAY_RETURN_IF_ERROR(Transfer(ref, fetched));
+    file = fetched;
   }
   LEEWAY_ASSIGN_OR_RETURN(Parameters decoded, worker_.Decode(file));
   return model = std::make_shared<const Parameters>(std::move(decoded));

@@ -15,10 +15,10 @@ namespace {
 // Of what the answer depends on besides round, model and clients. A server that was restarted
 // with other limits asks for the same round in another way.
 uint64_t TaskDigest(const v1::Order& order) {
-  v1::Order asked;
-  *asked.mutable_task() = order.task();
-  *asked.mutable_groups() = order.groups();
-  return Xxh3(asked.SerializeAsString());
+  std::string asked = order.task().SerializeAsString();
+  asked.append(reinterpret_cast<const char*>(order.groups().data()),
+               static_cast<size_t>(order.groups_size()) * sizeof(uint32_t));
+  return Xxh3(asked);
 }
 
 }  // namespace
@@ -69,6 +69,7 @@ void RunMember::LogAnswer(absl::Duration took) const {
     log_.Write(LogLine::Level::kWarning, "failed", failure.message(), header.round(),
                failure.client());
   }
+  if (log_.LeavesOut(LogLine::Level::kDebug)) return;
   log_.Write(LogLine::Level::kDebug, "worked",
              absl::StrCat("for ", header.clients_size(), " client(s), ", absl::FormatDuration(took),
                           ", ", header.payload_size(), " bytes to send"),

@@ -84,7 +84,7 @@ Log::~Log() {
 }
 
 void Log::Write(const LogLine& line) {
-  if (line.level < least_) return;
+  if (LeavesOut(line.level)) return;
   const absl::Time now = absl::Now();
   const std::string cause =
       absl::StrCat(line.what, "\n", line.cause.empty() ? line.client : line.cause);

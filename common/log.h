@@ -48,6 +48,8 @@ class Log {
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
+  // Are lines of this level left out?
+  bool LeavesOut(LogLine::Level level) const { return level < least_; }
   void Write(const LogLine& line) ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t dropped() const ABSL_LOCKS_EXCLUDED(mu_);
   // All lines so far have been written or dropped, or `limit` has passed.

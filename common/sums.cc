@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -89,12 +91,15 @@ constexpr KnownSum kKnownMetric = {kMetric, v1::NUMBER, -kAny, kAny};
 constexpr int kMostMetrics = 64;
 constexpr size_t kLongestMetric = 64;
 
+// In every round for every sum, so by a table.
 const KnownSum* Know(absl::string_view name) {
-  if (!MetricName(name).empty()) return &kKnownMetric;
-  for (const KnownSum& known : kKnown) {
-    if (name == known.name) return &known;
-  }
-  return nullptr;
+  static const auto* const table = [] {
+    auto* all = new absl::flat_hash_map<absl::string_view, const KnownSum*>();
+    for (const KnownSum& known : kKnown) all->emplace(known.name, &known);
+    return all;
+  }();
+  if (const auto found = table->find(name); found != table->end()) return found->second;
+  return MetricName(name).empty() ? nullptr : &kKnownMetric;
 }
 
 // The sum without which a report cannot have this one; empty if there is none.
@@ -189,7 +194,8 @@ void SetUnits(uint64_t total_weight, v1::Task& task) {
 }
 
 absl::Status CheckSums(const v1::Task& task) {
-  std::set<std::pair<absl::string_view, uint32_t>> seen;
+  std::vector<std::pair<absl::string_view, uint32_t>> seen;
+  seen.reserve(static_cast<size_t>(task.sums_size()));
   for (const v1::Sum& sum : task.sums()) {
     const KnownSum* known = Know(sum.name());
     if (known == nullptr || known->shape != sum.shape()) {
@@ -208,10 +214,12 @@ absl::Status CheckSums(const v1::Task& task) {
           absl::StrCat("task.sums asks for '", Title(sum), "' without '", needed,
                        "'; this client reports it with that one only: ask for both"));
     }
-    if (!IsCount(sum.name()) && !seen.insert({sum.name(), sum.steps()}).second) {
+    const std::pair<absl::string_view, uint32_t> one(sum.name(), sum.steps());
+    if (!IsCount(sum.name()) && absl::c_linear_search(seen, one)) {
       return absl::InvalidArgumentError(
           absl::StrCat("task.sums asks for '", Title(sum), "' twice; ask for it once"));
     }
+    if (!IsCount(sum.name())) seen.push_back(one);
     int exponent = 0;
     if (sum.shape() != v1::NUMBER &&
         !(sum.unit() > 0 && std::frexp(sum.unit(), &exponent) == 0.5 && sum.largest() > 0)) {
@@ -247,10 +255,12 @@ template double SquaredNorm<double>(absl::Span<const double>);
 TaskSums::TaskSums(const v1::Task& task, size_t dimension) {
   shape_.dimension = dimension;
   shape_.groups = std::max<size_t>(1, task.groups());
-  std::vector<double> thresholds;  // of the numbers
+  const auto numbers = static_cast<size_t>(
+      absl::c_count_if(task.sums(), [](const v1::Sum& sum) { return sum.shape() == v1::NUMBER; }));
+  numbers_.reserve(numbers);
+  shape_.numbers.reserve(numbers);
   for (const v1::Sum& sum : task.sums()) {
     if (sum.shape() == v1::NUMBER) {
-      thresholds.push_back(sum.threshold());
       numbers_.push_back({sum.name(), sum.steps(), static_cast<int>(shape_.numbers.size())});
       shape_.numbers.push_back({Title(sum), sum.smallest(), sum.largest()});
       continue;
@@ -263,22 +273,25 @@ TaskSums::TaskSums(const v1::Task& task, size_t dimension) {
     }
   }
   sent_.assign(numbers_.size(), true);
-  for (size_t i = 0; i < numbers_.size(); ++i) {
-    const KnownSum* known = Know(numbers_[i].name);
+  size_t i = 0;
+  for (const v1::Sum& sum : task.sums()) {
+    if (sum.shape() != v1::NUMBER) continue;
+    const size_t at = i++;
+    const KnownSum* known = Know(sum.name());
     if (known == nullptr || known->source == nullptr) continue;
     Derived derived{
-        i, false, kNone, known->squared, known->weighted, IsCount(known->name), thresholds[i]};
+        at, false, kNone, known->squared, known->weighted, IsCount(known->name), sum.threshold()};
     const absl::string_view source = known->source;
     if (!source.empty()) {
       derived.from_vector = Know(source)->shape == v1::VECTOR;
-      derived.source = derived.from_vector ? vector(source, numbers_[i].steps)
-                                           : number(source, numbers_[i].steps);
+      derived.source =
+          derived.from_vector ? vector(source, sum.steps()) : number(source, sum.steps());
       // Without its source in the report it is a number like others.
       if (derived.source == kNone) continue;
     }
     derived_.push_back(derived);
     // The server sees only what a short encoding leaves of a vector.
-    sent_[i] = derived.from_vector && task.encoding() != v1::EXACT;
+    sent_[at] = derived.from_vector && task.encoding() != v1::EXACT;
   }
 }
 

@@ -224,6 +224,40 @@ absl::Status OutsideRange(const NumberSum& sum, double value) {
       "number_range");
 }
 
+// Does a report have what the shape asks for, and are its numbers in their ranges?
+absl::Status CheckReport(const TallyShape& shape, size_t group, uint64_t weight,
+                         absl::Span<const double> numbers, size_t vector_values) {
+  if (group >= shape.groups) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("group ", group, " does not exist; there are ", shape.groups));
+  }
+  if (weight < 1 || weight > (uint64_t{1} << 40)) {
+    return absl::InvalidArgumentError(absl::StrCat("weight ", weight, " is not in 1 .. 2^40"));
+  }
+  if (numbers.size() != shape.numbers.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "report has ", numbers.size(), " numbers, the task asks for ", shape.numbers.size()));
+  }
+  if (vector_values != shape.vectors.size() * shape.dimension) {
+    return absl::InvalidArgumentError(absl::StrCat("report has ", vector_values,
+                                                   " vector values, the task asks for ",
+                                                   shape.vectors.size(), " x ", shape.dimension));
+  }
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const NumberSum& sum = shape.numbers[i];
+    if (!(sum.smallest <= numbers[i] && numbers[i] <= sum.largest)) {
+      return OutsideRange(sum, numbers[i]);
+    }
+    if (!FitsLimbs(numbers[i] * static_cast<double>(weight))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(sum.name, " is ", numbers[i],
+                       ", times its weight not a finite number below 2^126; the step size is too "
+                       "large for this client: lower it"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 int FractionBits(double largest, uint64_t total_weight) {
@@ -250,35 +284,7 @@ void Tally::Reset(const TallyShape& shape, Workers* workers) {
 template <typename T>
 absl::Status Tally::Add(size_t group, uint64_t weight, absl::Span<const double> numbers,
                         absl::Span<const T> vectors, Workers* workers) {
-  if (group >= shape_.groups) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("group ", group, " does not exist; there are ", shape_.groups));
-  }
-  if (weight < 1 || weight > (uint64_t{1} << 40)) {
-    return absl::InvalidArgumentError(absl::StrCat("weight ", weight, " is not in 1 .. 2^40"));
-  }
-  if (numbers.size() != shape_.numbers.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "report has ", numbers.size(), " numbers, the task asks for ", shape_.numbers.size()));
-  }
-  if (vectors.size() != shape_.vectors.size() * shape_.dimension) {
-    return absl::InvalidArgumentError(absl::StrCat("report has ", vectors.size(),
-                                                   " vector values, the task asks for ",
-                                                   shape_.vectors.size(), " x ", shape_.dimension));
-  }
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    const NumberSum& sum = shape_.numbers[i];
-    if (!(sum.smallest <= numbers[i] && numbers[i] <= sum.largest)) {
-      return OutsideRange(sum, numbers[i]);
-    }
-    if (!FitsLimbs(numbers[i] * static_cast<double>(weight))) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(sum.name, " is ", numbers[i],
-                       ", times its weight not a finite number below 2^126; the step size is too "
-                       "large for this client: lower it"));
-    }
-  }
-
+  LEEWAY_RETURN_IF_ERROR(CheckReport(shape_, group, weight, numbers, vectors.size()));
   int64_t* out = group_begin(group);
   // Adds every vector, or takes it away again; returns the first that has a bad value.
   const auto fold = [&](bool negate) {

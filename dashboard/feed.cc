@@ -159,20 +159,25 @@ absl::Status Feed::Refresh() {
   return absl::OkStatus();
 }
 
+// Opens the store and reads what does not change. Opened before its run began it would stay
+// empty: then it is tried again next time.
+absl::Status Feed::OpenStore() {
+  LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::OpenReadOnly(options_.directory));
+  if (!store->begun()) return absl::OkStatus();
+  LEEWAY_ASSIGN_OR_RETURN(const std::vector<StoredClient> roster, store->Roster());
+  LEEWAY_ASSIGN_OR_RETURN(RunSummary head, ReadHead(*store, options_.directory));
+  MutexLock lock(&mu_);
+  run_ = std::move(head);
+  clients_.clear();
+  index_.clear();
+  for (const StoredClient& one : roster) Named(one.id).examples = one.examples;
+  store_ = std::move(store);
+  return absl::OkStatus();
+}
+
 absl::Status Feed::ReadStore() {
-  if (store_ == nullptr) {
-    LEEWAY_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::OpenReadOnly(options_.directory));
-    // Opened before its run began it would stay empty: look again next time.
-    if (!store->begun()) return absl::OkStatus();
-    LEEWAY_ASSIGN_OR_RETURN(const std::vector<StoredClient> roster, store->Roster());
-    LEEWAY_ASSIGN_OR_RETURN(RunSummary head, ReadHead(*store, options_.directory));
-    MutexLock lock(&mu_);
-    run_ = std::move(head);
-    clients_.clear();
-    index_.clear();
-    for (const StoredClient& one : roster) Named(one.id).examples = one.examples;
-    store_ = std::move(store);
-  }
+  if (store_ == nullptr) LEEWAY_RETURN_IF_ERROR(OpenStore());
+  if (store_ == nullptr) return absl::OkStatus();
   uint64_t round = 0, event = 0;
   {
     MutexLock lock(&mu_);

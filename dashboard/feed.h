@@ -105,6 +105,7 @@ class Feed {
     return run_.epochs.size();
   }
   void Follow();
+  absl::Status OpenStore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(reading_mu_);
   absl::Status ReadStore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(reading_mu_);
   void Count(const v1::Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What the event of its process's departure says.

@@ -202,6 +202,23 @@ absl::Status CheckNumbers(const std::string& field, const google::protobuf::Mess
   return absl::OkStatus();
 }
 
+absl::Status CheckServer(const std::string& field, const v1::ServerOptimizer& server) {
+  if (!(server.rate() > 0) || !std::isfinite(server.rate())) {
+    return Bad(absl::StrCat(field, ".rate"),
+               absl::StrCat("is ", server.rate(), "; give a positive number, usually 1"));
+  }
+  if (!(server.momentum() >= 0 && server.momentum() < 1)) {
+    return Bad(absl::StrCat(field, ".momentum"),
+               absl::StrCat("is ", server.momentum(), "; give a number in [0, 1)"));
+  }
+  LEEWAY_RETURN_IF_ERROR(CheckNumbers(field, server));
+  if (server.adaptive_case() != v1::ServerOptimizer::ADAPTIVE_NOT_SET && server.momentum() > 0) {
+    return Bad(absl::StrCat(field, ".momentum"),
+               "goes with plain averaging; leave it out beside an adaptive optimizer");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const Seen& seen) {
   if (train.rounds() == 0) return Bad(absl::StrCat(field, ".rounds"), "is 0; give at least 1");
   const v1::LocalRule& rule = train.local();
@@ -226,20 +243,7 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
                "chooses at most 1/(mu H), but with epochs H differs by client; give steps instead "
                "of epochs, or step_size, a positive number");
   }
-  if (!(train.server().rate() > 0) || !std::isfinite(train.server().rate())) {
-    return Bad(absl::StrCat(field, ".server.rate"),
-               absl::StrCat("is ", train.server().rate(), "; give a positive number, usually 1"));
-  }
-  if (!(train.server().momentum() >= 0 && train.server().momentum() < 1)) {
-    return Bad(absl::StrCat(field, ".server.momentum"),
-               absl::StrCat("is ", train.server().momentum(), "; give a number in [0, 1)"));
-  }
-  LEEWAY_RETURN_IF_ERROR(CheckNumbers(absl::StrCat(field, ".server"), train.server()));
-  if (train.server().adaptive_case() != v1::ServerOptimizer::ADAPTIVE_NOT_SET &&
-      train.server().momentum() > 0) {
-    return Bad(absl::StrCat(field, ".server.momentum"),
-               "goes with plain averaging; leave it out beside an adaptive optimizer");
-  }
+  LEEWAY_RETURN_IF_ERROR(CheckServer(absl::StrCat(field, ".server"), train.server()));
   const double alpha = rule.feddyn().alpha();
   if (rule.has_feddyn() && !(alpha > 0 && std::isfinite(alpha))) {
     return Bad(absl::StrCat(field, ".local.feddyn.alpha"),

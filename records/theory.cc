@@ -79,6 +79,23 @@ void CheckConditions(const RunSummary& run, const v1::RoundRecord& round,
   }
 }
 
+// What to know of the floor: an estimate, or above where the run began.
+void AddFloorNotes(const RunSummary& run, const v1::RoundRecord& probe, Theorem2& theorem) {
+  if (probe.reports() < PopulationOf(run, probe)) {
+    theorem.notes.push_back(
+        absl::StrFormat("ρ² is an estimate from %d of %d clients; the floor takes the upper end of "
+                        "its 95 %% interval",
+                        probe.reports(), PopulationOf(run, probe)));
+  }
+  if (theorem.floor > theorem.initial) {
+    theorem.notes.push_back(
+        absl::StrFormat("the bound says nothing here: its floor 20ρ²/μ² = %.2g is above ‖w₀ − w*‖² "
+                        "= %.2g, for some "
+                        "client's μ is only %.2g",
+                        theorem.floor, theorem.initial, theorem.mu));
+  }
+}
+
 }  // namespace
 
 double Theorem2::At(double t) const {
@@ -130,19 +147,7 @@ absl::StatusOr<Theorem2> TheoryOf(const RunSummary& run,
         "is too small to tell; probe all of them, or more (probe.clients)",
         theorem.h, theorem.eta, exact.probe->reports(), PopulationOf(run, *exact.probe)));
   }
-  if (exact.probe->reports() < PopulationOf(run, *exact.probe)) {
-    theorem.notes.push_back(
-        absl::StrFormat("ρ² is an estimate from %d of %d clients; the floor takes the upper end of "
-                        "its 95 %% interval",
-                        exact.probe->reports(), PopulationOf(run, *exact.probe)));
-  }
-  if (theorem.floor > theorem.initial) {
-    theorem.notes.push_back(
-        absl::StrFormat("the bound says nothing here: its floor 20ρ²/μ² = %.2g is above ‖w₀ − w*‖² "
-                        "= %.2g, for some "
-                        "client's μ is only %.2g",
-                        theorem.floor, theorem.initial, theorem.mu));
-  }
+  AddFloorNotes(run, *exact.probe, theorem);
   const double shrink = theorem.alpha * theorem.eta * theorem.h * theorem.mu / 2;
   theorem.rate = std::max(0.0, 1 - shrink);
   if (first.batch_size() > 0) {

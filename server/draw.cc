@@ -1,6 +1,7 @@
 #include "server/draw.h"
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "common/sampler.h"
@@ -21,6 +22,29 @@ void AddEvaluators(const Roster& roster, RoundSpec& spec) {
   }
 }
 
+// The cohort and its reserves, by lot. `attempt` and `round` say by which.
+void DrawByLot(uint64_t seed, uint64_t round, uint32_t attempt, uint32_t asked,
+               const std::vector<ClientIndex>& eligible, bool reserves, RoundSpec& spec) {
+  const auto population = static_cast<uint32_t>(eligible.size());
+  for (const uint32_t i : SampleCohort(seed, round, attempt, population, asked)) {
+    spec.cohort.push_back(eligible[i]);
+  }
+  if (!reserves) return;
+  for (const uint32_t i : DrawReserves(seed, round, attempt, population, asked)) {
+    spec.reserves.push_back(eligible[i]);
+  }
+}
+
+// Those of an earlier round's cohort that can be asked again. Nobody stands in for another: what
+// the rounds are compared for is the same clients.
+std::vector<ClientIndex> AskAgain(const std::vector<ClientIndex>& before,
+                                  const std::vector<ClientIndex>& eligible) {
+  std::vector<ClientIndex> cohort;
+  std::set_intersection(before.begin(), before.end(), eligible.begin(), eligible.end(),
+                        std::back_inserter(cohort));
+  return cohort;
+}
+
 }  // namespace
 
 absl::StatusOr<RoundSpec> DrawRound(const v1::RunConfig& config, const Roster& roster,
@@ -33,10 +57,6 @@ absl::StatusOr<RoundSpec> DrawRound(const v1::RunConfig& config, const Roster& r
   }
   const std::vector<ClientIndex>& eligible = others.empty() ? roster.eligible() : others;
   if (eligible.empty()) return absl::FailedPreconditionError("all clients are quarantined");
-  const auto population = static_cast<uint32_t>(eligible.size());
-  const uint32_t wanted = plan.sample == 0 ? population : std::min(plan.sample, population);
-  const bool trains = plan.record.kind() == v1::TRAIN_ROUND;
-  const uint32_t asked = std::min(population, wanted + (trains ? rule.spare() : 0));
   RoundSpec spec;
   spec.round = plan.record.round();
   spec.attempt = attempt;
@@ -46,20 +66,29 @@ absl::StatusOr<RoundSpec> DrawRound(const v1::RunConfig& config, const Roster& r
   spec.by_examples = plan.task.weighting() == v1::EXAMPLES;
   spec.group_count = plan.task.groups();
   spec.states_since = plan.states_since;
-  if (asked > wanted) spec.enough = wanted;
-  spec.minimum = rule.minimum_reports() == 0 ? wanted : std::min(rule.minimum_reports(), wanted);
-  const uint64_t drawn = spec.round - plan.cohort_of_rounds_ago;
-  for (const uint32_t i : SampleCohort(config.seed(), drawn, attempt, population, asked)) {
-    spec.cohort.push_back(eligible[i]);
-  }
-  if (rule.replace_after_seconds() > 0) {
-    spec.replace_after = absl::Seconds(rule.replace_after_seconds());
-    for (const uint32_t i : DrawReserves(config.seed(), drawn, attempt, population, asked)) {
-      spec.reserves.push_back(eligible[i]);
+  uint32_t wanted = 0;
+  if (plan.cohort_of_rounds_ago > 0) {
+    spec.cohort = AskAgain(plan.cohort, eligible);
+    if (spec.cohort.empty()) {
+      return absl::FailedPreconditionError("all clients that this test began with are quarantined");
     }
+    wanted = static_cast<uint32_t>(spec.cohort.size());
+  } else {
+    const auto population = static_cast<uint32_t>(eligible.size());
+    const bool trains = plan.record.kind() == v1::TRAIN_ROUND;
+    wanted = plan.sample == 0 ? population : std::min(plan.sample, population);
+    const uint32_t asked = std::min(population, wanted + (trains ? rule.spare() : 0));
+    if (asked > wanted) spec.enough = wanted;
+    if (rule.replace_after_seconds() > 0) {
+      spec.replace_after = absl::Seconds(rule.replace_after_seconds());
+    }
+    DrawByLot(config.seed(), spec.round, attempt, asked, eligible, rule.replace_after_seconds() > 0,
+              spec);
   }
+  spec.minimum = rule.minimum_reports() == 0 ? wanted : std::min(rule.minimum_reports(), wanted);
   if (spec.group_count > 1) {
-    spec.groups = DrawGroups(config.seed(), spec.round, attempt, asked, spec.group_count);
+    spec.groups = DrawGroups(config.seed(), spec.round, attempt,
+                             static_cast<uint32_t>(spec.cohort.size()), spec.group_count);
   }
   if (Asks(plan.task, kTestExamples)) AddEvaluators(roster, spec);
   return spec;

@@ -1,9 +1,9 @@
-// A run from its start to its end, with the round loop. Who takes part is in engine_epochs.cc,
-// what is told of a run in engine_events.cc, what the service's threads call in engine_calls.cc.
+// A run from its start to its end, with the round loop. How clients are waited for is in
+// engine_epochs.cc, what the service's threads call in engine_calls.cc.
 #include "server/engine.h"
 
 #include <algorithm>
-#include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -13,18 +13,11 @@
 #include "common/status.h"
 #include "common/sums.h"
 #include "common/wire.h"
-#include "records/epochs.h"
 #include "server/draw.h"
-#include "server/plain_aggregator.h"
 #include "server/steady_time.h"
 
 namespace leeway {
 namespace {
-
-// Of one round, because of what its sums have shown: without its limit, and with another.
-constexpr uint32_t kMostRepeats = 2;
-
-constexpr unsigned kMostWorkers = 8;  // more are not faster than memory
 
 // Longer than a client pauses between attempts to come back.
 constexpr absl::Duration kReturnTime = absl::Seconds(5);
@@ -73,12 +66,11 @@ Engine::Engine(Options options)
     : options_(std::move(options)),
       sessions_(options_.meter),
       refusals_(options_.meter),
-      workers_(std::clamp(std::thread::hardware_concurrency(), 1u, kMostWorkers)),
-      roster_(options_.config.cohort().clients(), options_.config.cohort().closed()),
-      round_(std::make_unique<Round>()) {
-  progress_.set_state(v1::GATHERING);
-  progress_.set_expected(roster_.expected());
-}
+      summation_(options_.meter),
+      membership_(options_.config, options_.epochs),
+      round_(std::make_unique<Round>()),
+      attempts_(options_.config),
+      progress_(options_.config) {}
 
 // The last session's Leave may still be on its way out.
 Engine::~Engine() { MutexLock lock(&mu_); }
@@ -96,37 +88,20 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Open(Options options) {
 absl::Status Engine::Resume() {
   LEEWAY_ASSIGN_OR_RETURN(const std::optional<Journal::SavedRun> saved, journal_->Load());
   if (!saved) return absl::OkStatus();
-  std::vector<Enrolment> clients;
-  clients.reserve(saved->roster.size());
-  for (const StoredClient& c : saved->roster) {
-    clients.push_back({c.id, c.examples, c.test_examples, c.digest});
-  }
-  Attendance attendance(saved->roster);
-  for (const v1::Epoch& epoch : saved->epochs) LEEWAY_RETURN_IF_ERROR(attendance.Begin(epoch));
-  std::vector<Standing> standings;
-  for (const v1::ClientStanding& one : saved->standings.clients()) {
-    standings.push_back({one.client(), one.refused(), one.quarantined()});
-  }
-  LEEWAY_ASSIGN_OR_RETURN(ModelLayout layout, LayoutOf(options_.config.model(), saved->schema));
   MutexLock lock(&mu_);
-  roster_ = Roster(std::move(clients), SteadyNow(), attendance.epoch().number(), attendance.Away(),
-                   options_.config.cohort().closed());
-  roster_.Restore(standings);
-  data_ = Data{saved->schema, std::move(layout)};
+  LEEWAY_RETURN_IF_ERROR(membership_.Restore(*saved, SteadyNow()));
+  Roster& roster = membership_.roster();
   LEEWAY_ASSIGN_OR_RETURN(
       script_,
       Script::Resume(
-          options_.config, data_->layout, roster_.population(), saved->script,
-          [this](const std::string& sha) { return journal_->LoadModel(sha); }, roster_.examples()));
+          options_.config, membership_.data()->layout, roster.population(), saved->script,
+          [this](const std::string& sha) { return journal_->LoadModel(sha); }, roster.examples()));
   LEEWAY_RETURN_IF_ERROR(script_->SetBaseline(options_.baseline));
   if (const uint64_t since = script_->states_since(); since > 0) {
     LEEWAY_ASSIGN_OR_RETURN(const auto rounds, journal_->AcceptedSince(since));
-    for (const auto& [round, accepted] : rounds) roster_.CountIn(round, accepted);
+    for (const auto& [round, accepted] : rounds) roster.CountIn(round, accepted);
   }
-  progress_.set_state(saved->state);
-  progress_.set_message(saved->message);
-  progress_.set_expected(roster_.expected());
-  progress_.set_round(journal_->committed());
+  progress_.Restore(*saved, roster.expected(), journal_->committed());
   return absl::OkStatus();
 }
 
@@ -138,72 +113,56 @@ absl::Status Engine::Run() {
 }
 
 absl::Status Engine::RunRounds() {
-  absl::Time opened;
-  uint32_t attempt = 1;
   while (!script_->done()) {
     LEEWAY_ASSIGN_OR_RETURN(RoundPlan plan, PlanRound());
-    plan.set_aside = set_aside_;
-    if (attempt == 1) opened = SteadyNow();
-    LEEWAY_RETURN_IF_ERROR(OpenRound(plan, attempt));
+    LEEWAY_RETURN_IF_ERROR(OpenRound(plan));
     LEEWAY_RETURN_IF_ERROR(GatherReports());
     LEEWAY_ASSIGN_OR_RETURN(std::optional<Round::Result> result, CloseRound());
-    if (!result) {  // too few reports: once more, with another cohort
-      ++attempt;
-      continue;
-    }
-    if (repeated_ < kMostRepeats &&
-        script_->MustRepeat(plan, result->tally, result->largest_norm)) {
-      AddRepeat(plan);
-      memory_ = std::move(result->tally);
-      ++attempt;
-      ++repeated_;
-      continue;
-    }
-    LEEWAY_RETURN_IF_ERROR(script_->Absorb(plan, result->tally, &workers_));
-    AddClipped(plan.record);
-    plan.record.set_attempts(attempt);
-    plan.record.set_opened(absl::ToDoubleSeconds(opened - absl::UnixEpoch()));
-    plan.record.set_seconds(absl::ToDoubleSeconds(SteadyNow() - opened));
-    LEEWAY_RETURN_IF_ERROR(CommitRound(std::move(plan), *result));
-    memory_ = std::move(result->tally);
-    set_aside_.clear();
-    repeated_ = 0;
-    attempt = 1;
+    if (!result) continue;  // too few reports: once more, with another cohort
+    if (MustRepeat(plan, *result)) continue;
+    LEEWAY_RETURN_IF_ERROR(script_->Absorb(plan, result->tally, &summation_.workers()));
+    LEEWAY_RETURN_IF_ERROR(CommitRound(std::move(plan), *std::move(result)));
   }
   return absl::OkStatus();
 }
 
-absl::Status Engine::OpenRound(const RoundPlan& plan, uint32_t attempt) {
+absl::StatusOr<RoundSpec> Engine::DrawCohort(const RoundPlan& plan, v1::Task& task,
+                                             PlainAggregator::Spec& sums) {
+  absl::StatusOr<RoundSpec> drawn =
+      DrawRound(options_.config, membership_.roster(), plan, attempts_.drawn_by(), SteadyNow());
+  if (!drawn.ok()) {
+    const std::string& last = attempts_.last_quarantine();
+    return absl::FailedPreconditionError(
+        absl::StrCat(drawn.status().message(), last.empty() ? "" : ". Last refusal: ", last));
+  }
+  drawn->attempt = attempts_.number();
+  const Membership::Data& data = *membership_.data();
+  task = CompleteTask(options_.config, membership_.roster(), plan, *drawn);
+  sums.sums = TaskSums(task, data.layout.size());
+  sums.encoding = EncodingFor(task.encoding(), data.layout.float64);
+  sums.limits = {task.max_norm(), TargetsPerExample(options_.config.model(), data.schema)};
+  sums.base_sha256 = plan.base->sha256;
+  return drawn;
+}
+
+absl::Status Engine::OpenRound(const RoundPlan& plan) {
   RoundSpec spec;
+  v1::Task task;
   PlainAggregator::Spec sums;
   {
     MutexLock lock(&mu_);
-    absl::StatusOr<RoundSpec> drawn =
-        DrawRound(options_.config, roster_, plan, attempt - repeated_, SteadyNow());
-    if (!drawn.ok()) {
-      const std::string refusal = journal_->last_refusal();
-      return absl::FailedPreconditionError(absl::StrCat(
-          drawn.status().message(), refusal.empty() ? "" : ". Last refusal: ", refusal));
-    }
-    spec = *std::move(drawn);
-    spec.attempt = attempt;  // the cohort of a round that is repeated stays the same
-    sums.task = CompleteTask(options_.config, roster_, plan, spec);
-    sums.sums = TaskSums(sums.task, data_->layout.size());
-    sums.encoding = EncodingFor(sums.task.encoding(), data_->layout.float64);
-    sums.limits = {sums.task.max_norm(), TargetsPerExample(options_.config.model(), data_->schema)};
+    LEEWAY_ASSIGN_OR_RETURN(spec, DrawCohort(plan, task, sums));
   }
-  sums.base_sha256 = plan.base->sha256;
-  const v1::Order order = MakeOrder(*journal_, plan, spec, sums.task);
-  auto aggregator = std::make_unique<PlainAggregator>(std::move(sums), std::move(memory_),
-                                                      &workers_, options_.meter);
+  const v1::Order order = MakeOrder(*journal_, plan, spec, std::move(task));
+  std::unique_ptr<Aggregator> aggregator = summation_.Begin(std::move(sums));
   Failpoint("round.before_open");
   std::vector<Assignment> work;
   {
     MutexLock lock(&mu_);
-    ShowRound(plan, spec);
-    absent_logged_ = false;
-    failures_.clear();
-    round_ = std::make_unique<Round>(std::move(spec), &roster_, std::move(aggregator));
+    if (std::optional<LogLine> line = progress_.OpenRound(plan, spec)) {
+      journal_->LogOnly(*std::move(line));
+    }
+    round_ = std::make_unique<Round>(std::move(spec), &membership_.roster(), std::move(aggregator));
     sessions_.SetRound(order, ModelsOf(plan));
     work = round_->Work();
   }
@@ -212,18 +171,6 @@ absl::Status Engine::OpenRound(const RoundPlan& plan, uint32_t attempt) {
   sessions_.WakeResting();
   Failpoint("round.after_open");
   return absl::OkStatus();
-}
-
-void Engine::ShowRound(const RoundPlan& plan, const RoundSpec& spec) {
-  if (!phase_logged_ || progress_.phase() != plan.record.phase()) {
-    phase_logged_ = true;
-    LogPhase(plan.record.phase(), spec.round);
-  }
-  progress_.set_phase(plan.record.phase());
-  progress_.set_round(spec.round);
-  progress_.set_round_in_phase(plan.record.round_in_phase());
-  progress_.set_rounds_in_phase(plan.rounds_in_phase);
-  progress_.set_sampled(static_cast<uint32_t>(spec.cohort.size()) - spec.evaluators);
 }
 
 // Returns when the round is decided. Meanwhile the journal does what it has put off.
@@ -237,7 +184,9 @@ absl::Status Engine::GatherReports() {
       if (round_->StateAt(now) != Round::State::kCollecting) return absl::OkStatus();
       if (stopping_) return absl::CancelledError("stopped");
       work = ReplaceAbsent(now);
-      LogAbsent(now);
+      if (std::optional<LogLine> line = progress_.NoteAbsent(*round_, membership_, now)) {
+        journal_->LogOnly(*std::move(line));
+      }
       // In steps, because the clock that wakes us may be set back meanwhile.
       absl::Duration wait = std::min(round_->NextChange() - now, absl::Seconds(1));
       // Past the deadline only a report that is being added keeps the round open; its
@@ -266,35 +215,56 @@ std::vector<Assignment> Engine::ReplaceAbsent(absl::Time now) {
 }
 
 absl::StatusOr<std::optional<Round::Result>> Engine::CloseRound() {
-  const v1::Cohort& rule = options_.config.cohort();
   MutexLock lock(&mu_);
   const bool complete = round_->StateAt(SteadyNow()) == Round::State::kComplete;
   Round::Result result = round_->Close();
-  JudgeFailures();
-  for (const ClientIndex client : result.accepted) roster_.CountAccepted(client);
+  Roster& roster = membership_.roster();
+  for (Attempts::Quarantined& out : attempts_.Judge(*round_, roster)) {
+    journal_->AddEvent(v1::Event::QUARANTINED, std::move(out.client), std::move(out.why));
+  }
+  for (const ClientIndex client : result.accepted) roster.CountAccepted(client);
   if (complete) return result;
-  memory_ = std::move(result.tally);
+  summation_.End(std::move(result.tally));
   if (stopping_) return absl::CancelledError("stopped");
-  const RoundSpec& spec = round_->spec();
-  const bool again = spec.attempt - repeated_ < rule.attempts();
+  LEEWAY_RETURN_IF_ERROR(TooFewReports(result));
+  return std::nullopt;
+}
+
+absl::Status Engine::TooFewReports(const Round::Result& result) {
+  const v1::Cohort& rule = options_.config.cohort();
+  const uint64_t round = round_->spec().round;
+  const std::string missing =
+      result.missing.empty() ? ""
+                             : absl::StrCat("; missing: ", membership_.NamesOf(result.missing));
   journal_->AddEvent(
       v1::Event::RETRY, "",
-      absl::StrCat("round ", spec.round, " got ", result.reports, " of ", result.sampled,
-                   " reports", result.missing.empty() ? "" : "; missing: ", NamesOf(result.missing),
-                   "; ", again ? "trying again" : "this was the last attempt"));
-  if (again) return std::nullopt;
-  const std::string refusal = journal_->last_refusal();
+      absl::StrCat("round ", round, " got ", result.reports, " of ", result.sampled, " reports",
+                   missing, "; ",
+                   attempts_.has_next() ? "trying again" : "this was the last attempt"));
+  if (attempts_.has_next()) return absl::OkStatus();
+  const std::string& failure = attempts_.last_failure();
   return absl::DeadlineExceededError(
-      absl::StrCat("round ", spec.round, " did not get enough reports in ", rule.attempts(),
-                   " attempts of at most ", rule.deadline_seconds(), " s",
-                   result.missing.empty() ? "" : "; missing: ", NamesOf(result.missing), ". ",
-                   refusal.empty() ? "" : absl::StrCat("Last refusal: ", refusal, ". "),
+      absl::StrCat("round ", round, " did not get enough reports in ", rule.attempts(),
+                   " attempts of at most ", rule.deadline_seconds(), " s", missing, ". ",
+                   failure.empty() ? "" : absl::StrCat("Last refusal: ", failure, ". "),
                    "Check the clients' logs, or change cohort.minimum_reports, "
                    "cohort.deadline_seconds or cohort.attempts; started again, the server goes on "
                    "with this round"));
 }
 
-absl::Status Engine::CommitRound(RoundPlan plan, const Round::Result& result) {
+bool Engine::MustRepeat(const RoundPlan& plan, Round::Result& result) {
+  MutexLock lock(&mu_);
+  if (!attempts_.may_repeat() || !script_->MustRepeat(plan, result.tally, result.largest_norm)) {
+    return false;
+  }
+  attempts_.Repeat();
+  AddRepeat(plan);
+  summation_.End(std::move(result.tally));
+  return true;
+}
+
+absl::Status Engine::CommitRound(RoundPlan plan, Round::Result result) {
+  AddClipped(plan.record);
   RoundCommit commit;
   const uint64_t round = plan.record.round();
   commit.record = std::move(plan.record);
@@ -312,9 +282,14 @@ absl::Status Engine::CommitRound(RoundPlan plan, const Round::Result& result) {
   }
   {
     MutexLock lock(&mu_);
-    commit.record.set_epoch(roster_.epoch());
-    commit.record.set_population(roster_.population());
-    for (const Standing& standing : roster_.standings()) {
+    const Roster& roster = membership_.roster();
+    const absl::Time began = attempts_.began();
+    commit.record.set_attempts(attempts_.number());
+    commit.record.set_opened(absl::ToDoubleSeconds(began - absl::UnixEpoch()));
+    commit.record.set_seconds(absl::ToDoubleSeconds(SteadyNow() - began));
+    commit.record.set_epoch(roster.epoch());
+    commit.record.set_population(roster.population());
+    for (const Standing& standing : roster.standings()) {
       v1::ClientStanding& one = *commit.standings.add_clients();
       one.set_client(standing.client);
       one.set_refused(standing.refused);
@@ -322,15 +297,40 @@ absl::Status Engine::CommitRound(RoundPlan plan, const Round::Result& result) {
     }
   }
   LEEWAY_RETURN_IF_ERROR(journal_->Commit(std::move(commit)));
-  if (plan.states_since > 0) {
-    MutexLock lock(&mu_);
-    roster_.CountIn(round, result.accepted);
-  }
+  summation_.End(std::move(result.tally));
+  MutexLock lock(&mu_);
+  attempts_.EndRound();
+  if (plan.states_since > 0) membership_.roster().CountIn(round, result.accepted);
   return absl::OkStatus();
 }
 
+void Engine::AddRepeat(const RoundPlan& plan) {
+  journal_->AddEvent(
+      v1::Event::RETRY, "",
+      absl::StrCat("round ", plan.record.round(), ": ",
+                   plan.task.max_norm() > 0 ? "half of the displacements are" : "one is",
+                   " far longer than the median of ",
+                   plan.task.max_norm() > 0 ? "the round before" : "all",
+                   " (limits.median_multiple)",
+                   "; none counts, and the round is taken again with the limit ",
+                   script_->Next().task.max_norm(), " (0: none)"));
+}
+
+void Engine::AddClipped(const v1::RoundRecord& record) {
+  if (record.clipped() == 0) return;
+  journal_->AddEvent(
+      v1::Event::CLIPPED, "",
+      absl::StrCat("round ", record.round(), ": ", record.clipped(),
+                   " client(s) scaled their displacement down to the limit ", record.norm_limit(),
+                   ", which follows from the median of the round before; if they are honest, raise "
+                   "limits.median_multiple"));
+}
+
 absl::Status Engine::Finish(const absl::Status& outcome) {
-  LogEnd(outcome);
+  {
+    MutexLock lock(&mu_);
+    journal_->LogOnly(progress_.EndText(outcome, journal_->committed(), options_.state_directory));
+  }
   if (absl::IsCancelled(outcome) || !journal_->disk().ok()) {
     {
       MutexLock lock(&mu_);
@@ -345,14 +345,13 @@ absl::Status Engine::Finish(const absl::Status& outcome) {
   if (script_) stored = journal_->Finish(state, outcome.message(), script_->current());
   {
     MutexLock lock(&mu_);
-    progress_.set_state(state);
-    progress_.set_message(std::string(outcome.message()));
+    progress_.SetState(state, outcome.message());
     v1::Order last;
     last.set_run_id(journal_->run_id());
     last.set_committed_round(journal_->committed());
     last.set_finished(true);
     last.set_failure(std::string(outcome.message()));
-    sessions_.Finish(last, roster_.GoneAfter(SteadyNow() - kReturnTime));
+    sessions_.Finish(last, membership_.roster().GoneAfter(SteadyNow() - kReturnTime));
   }
   observers_.Notify();
   sessions_.WakeResting();

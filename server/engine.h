@@ -11,7 +11,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -19,23 +18,24 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/model_layout.h"
 #include "common/mutex.h"
-#include "common/tally.h"
-#include "common/workers.h"
 #include "proto/federation.pb.h"
 #include "proto/record.pb.h"
 #include "proto/run.pb.h"
 #include "records/holdings.h"
 #include "records/meter.h"
 #include "records/presence.h"
+#include "server/attempts.h"
 #include "server/journal.h"
+#include "server/membership.h"
 #include "server/observers.h"
 #include "server/refusal_counts.h"
 #include "server/roster.h"
 #include "server/round.h"
+#include "server/run_progress.h"
 #include "server/script.h"
 #include "server/sessions.h"
+#include "server/summation.h"
 
 namespace leeway {
 
@@ -120,68 +120,52 @@ class Engine {
   }
 
  private:
-  // What all clients' data look like, and so the model.
-  struct Data {
-    v1::DataSchema schema;
-    ModelLayout layout;
-  };
-
   explicit Engine(Options options);
   absl::Status Resume();
 
   // ---- the round loop, in the order of its steps
+  // Waits for the clients and begins the first epoch; at once when resuming.
   absl::Status GatherClients() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status RunRounds();
-  // The next round, after a new epoch if clients have come or gone and the phase allows it.
+  // The next attempt at the next round, after a new epoch if clients have come or gone and the
+  // phase allows it.
   absl::StatusOr<RoundPlan> PlanRound() ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status OpenRound(const RoundPlan& plan, uint32_t attempt) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status OpenRound(const RoundPlan& plan) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status GatherReports() ABSL_LOCKS_EXCLUDED(mu_);
   // What the round has brought; nothing if it got too few reports and may be tried again.
   absl::StatusOr<std::optional<Round::Result>> CloseRound() ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status CommitRound(RoundPlan plan, const Round::Result& result) ABSL_LOCKS_EXCLUDED(mu_);
+  // Because of what the sums have shown: then the round is tried again.
+  bool MustRepeat(const RoundPlan& plan, Round::Result& result) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status CommitRound(RoundPlan plan, Round::Result result) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Finish(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_);
 
-  void AddRepeat(const RoundPlan& plan);
-  void AddClipped(const v1::RoundRecord& record);
-  void ShowRound(const RoundPlan& plan, const RoundSpec& spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // ---- parts of these steps
   // Waits until the run can start, with whom.
   absl::StatusOr<EpochChange> AwaitFirstEpoch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Decides what the run's data look like; false if somebody's did not, who is refused then.
-  absl::StatusOr<bool> AgreeOnData() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Who comes and goes before this round.
-  absl::StatusOr<EpochChange> NextEpoch(uint64_t round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // How many clients of a session wait to enter, and why.
-  std::string WaitingText(SessionId session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
-  std::string PhaseName(uint32_t phase) const;  // "train", "fixed_point", ...: as in a config
-  void LogPhase(uint32_t phase, uint64_t round) const;
-  void LogEnd(const absl::Status& outcome) const;
+  // Waits a while for somebody to join. An error, with who is missing, after `until`.
+  absl::Status AwaitMoreClients(absl::Time until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Who comes and goes before this round; waits for those that a plan names.
+  absl::StatusOr<EpochChange> AwaitNextEpoch(uint64_t round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status MakeScript(const Membership::Data& data, uint64_t clients, uint64_t examples);
+  // Draws the cohort; completes its task, and what its reports are checked against.
+  absl::StatusOr<RoundSpec> DrawCohort(const RoundPlan& plan, v1::Task& task,
+                                       PlainAggregator::Spec& sums)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<Assignment> ReplaceAbsent(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status TooFewReports(const Round::Result& result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddRepeat(const RoundPlan& plan);
+  void AddClipped(const v1::RoundRecord& record);
 
-  // Of a client whose data do not look like those of the others.
-  static absl::Status OddShape(absl::string_view client, const v1::DataSchema& shape,
-                               const v1::DataSchema& common);
-  absl::Status CheckData(const v1::JoinRequest& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // ---- reports
   absl::Status CheckHeader(const v1::ReportHeader& header) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What a client's failure in a round says about it.
-  enum class Fault {
-    kOwn,     // it failed at its task, or its report was refused
-    kShared,  // a sum of several clients was refused: it is not known whose fault that is
-  };
+  // Waits while it is undecided whether the report is needed.
+  absl::StatusOr<Round::Admission> BeginReport(const v1::ReportHeader& header, const ReportKey& key)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A report has been added to the sums, or not.
   void EndReport(const v1::ReportHeader& header, const ReportKey& key, const absl::Status& added)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void FailClient(const std::string& client, absl::string_view why, Fault fault)
+  void FailClient(const std::string& client, absl::string_view why, Attempts::Fault fault)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // At the end of an attempt at a round: who failed in it too often is quarantined, and further
-  // attempts do without those whose fault it may be.
-  void JudgeFailures() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void LogAbsent(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // "a, b and 3 more", of clients by index.
-  std::string NamesOf(absl::Span<const ClientIndex> clients) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Waits a while for somebody to join. An error, with who is missing, after `until`.
-  absl::Status AwaitMoreClients(absl::Time until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
   const std::shared_ptr<Holdings> holdings_ = std::make_shared<Holdings>();
@@ -192,26 +176,14 @@ class Engine {
   // Touched by the thread in Run() only (and Open before it).
   std::unique_ptr<Journal> journal_;  // its events: by all threads
   std::optional<Script> script_;
-  Workers workers_;                  // add up reports and move the model
-  Tally memory_;                     // of the last round's sums, for the next
-  std::set<ClientIndex> set_aside_;  // in further attempts at the round
-  uint32_t repeated_ = 0;            // attempts at the round that did not fail, but set its limit
+  Summation summation_;
 
   mutable Mutex mu_;
   CondVar changed_ ABSL_GUARDED_BY(mu_);
-  Roster roster_ ABSL_GUARDED_BY(mu_);
+  Membership membership_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Round> round_ ABSL_GUARDED_BY(mu_);  // open, or the last
-  std::optional<Data> data_ ABSL_GUARDED_BY(mu_);      // once the run has started
-  bool holds_epoch_ ABSL_GUARDED_BY(mu_) = false;      // nobody enters before the next round
-  v1::Progress progress_ ABSL_GUARDED_BY(mu_);
-  bool phase_logged_ ABSL_GUARDED_BY(mu_) = false;
-  bool absent_logged_ ABSL_GUARDED_BY(mu_) = false;  // in the open round
-  struct Failure {
-    std::string client;
-    std::string why;
-    Fault fault;
-  };
-  std::vector<Failure> failures_ ABSL_GUARDED_BY(mu_);  // of the open round
+  Attempts attempts_ ABSL_GUARDED_BY(mu_);             // at it
+  RunProgress progress_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 };
 

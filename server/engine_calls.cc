@@ -1,7 +1,5 @@
 // The parts of Engine that the service's threads call: membership, reports, observers.
 // The round loop is in engine.cc.
-#include <google/protobuf/util/message_differencer.h>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/digest.h"
@@ -17,16 +15,6 @@ namespace {
 
 // Of what a client says about its failure.
 constexpr size_t kMostReasonBytes = 1024;
-
-std::vector<Enrolment> EnrolmentsIn(const v1::JoinRequest& request) {
-  std::vector<Enrolment> clients;
-  clients.reserve(static_cast<size_t>(request.clients_size()));
-  for (const v1::HostedClient& c : request.clients()) {
-    // An evaluator has no training examples, as CheckJoin makes sure.
-    clients.push_back({c.id(), c.examples(), c.test_examples(), c.digest()});
-  }
-  return clients;
-}
 
 // "clinic_03", "a, b, c and 9 more".
 template <typename NameAt>
@@ -47,17 +35,6 @@ ReportKey KeyOf(const v1::ReportHeader& header) {
 
 }  // namespace
 
-absl::Status Engine::CheckData(const v1::JoinRequest& request) const {
-  LEEWAY_RETURN_IF_ERROR(LayoutOf(options_.config.model(), request.schema()).status());
-  // While clients gather nobody knows what most of them have. A model from a file says nothing
-  // of data: whether they fit is the worker's affair.
-  if (!data_ || options_.config.model().has_file() ||
-      google::protobuf::util::MessageDifferencer::Equals(data_->schema, request.schema())) {
-    return absl::OkStatus();
-  }
-  return OddShape(request.clients(0).id(), request.schema(), data_->schema);
-}
-
 absl::StatusOr<v1::Welcome> Engine::Describe(const v1::JoinRequest& request) const {
   LEEWAY_RETURN_IF_ERROR(CheckJoin(request));
   v1::Welcome welcome;
@@ -75,9 +52,7 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
     MutexLock lock(&mu_);
     if (stopping_) return absl::UnavailableError("the run is over or the server is stopping");
     if (sessions_.AnswerLate(request, *sink)) return session;
-    LEEWAY_RETURN_IF_ERROR(CheckData(request));
-    LEEWAY_RETURN_IF_ERROR(roster_.Join(session, request.instance(), EnrolmentsIn(request),
-                                        SteadyNow(), request.schema().SerializeAsString()));
+    LEEWAY_RETURN_IF_ERROR(membership_.Join(session, request, SteadyNow()));
     v1::Order first;
     first.set_run_id(journal_->run_id());
     first.set_committed_round(journal_->committed());
@@ -87,11 +62,12 @@ absl::StatusOr<SessionId> Engine::Join(const v1::JoinRequest& request,
                           ClientNames(static_cast<size_t>(request.clients_size()), [&](size_t i) {
                             return request.clients(static_cast<int>(i)).id();
                           }));
-    if (const std::string waits = WaitingText(session); !waits.empty()) {
+    const std::string waits = membership_.WaitingText(session, progress_.PhaseText());
+    if (!waits.empty()) {
       journal_->AddPresence(v1::Event::WAITING, request.clients(0).id(), waits);
     }
     sessions_.SendOrders({round_->WorkFor(session)});
-    progress_.set_joined(roster_.joined());
+    progress_.SetJoined(membership_.roster().joined());
     changed_.SignalAll();
   }
   sessions_.WakeResting();  // a stream of an earlier session may be needed again
@@ -103,12 +79,12 @@ void Engine::Leave(SessionId session, const std::string& process) {
   {
     MutexLock lock(&mu_);
     if (!sessions_.Remove(session)) return;
-    const absl::Span<const Enrolment> hosted = roster_.EnrolledBy(session);
+    Roster& roster = membership_.roster();
+    const absl::Span<const Enrolment> hosted = roster.EnrolledBy(session);
     const std::string names = ClientNames(hosted.size(), [&](size_t i) { return hosted[i].id; });
-    roster_.Leave(session, SteadyNow());
-    progress_.set_joined(roster_.joined());
-    const bool over = progress_.state() == v1::DONE || progress_.state() == v1::FAILED;
-    if (!stopping_ && !over) {
+    roster.Leave(session, SteadyNow());
+    progress_.SetJoined(membership_.roster().joined());
+    if (!stopping_ && !progress_.over()) {
       journal_->AddPresence(v1::Event::LEFT,
                             process.empty() ? absl::StrCat("session ", session) : process,
                             names.empty() ? "its connection ended"
@@ -121,7 +97,7 @@ void Engine::Leave(SessionId session, const std::string& process) {
 
 size_t Engine::roster_size() const {
   MutexLock lock(&mu_);
-  return roster_.clients().size();
+  return membership_.roster().clients().size();
 }
 
 absl::Status Engine::CheckHeader(const v1::ReportHeader& header) const {
@@ -143,6 +119,16 @@ absl::Status Engine::Admit(const v1::ReportHeader& header) const {
   return round_->CheckReport(key, SteadyNow()).status();
 }
 
+absl::StatusOr<Round::Admission> Engine::BeginReport(const v1::ReportHeader& header,
+                                                     const ReportKey& key) {
+  while (true) {
+    LEEWAY_RETURN_IF_ERROR(CheckHeader(header));
+    LEEWAY_ASSIGN_OR_RETURN(Round::Admission admission, round_->BeginReport(key, SteadyNow()));
+    if (!admission.undecided) return admission;
+    changed_.Wait(&mu_);  // another thread is adding the report that this depends on
+  }
+}
+
 absl::StatusOr<v1::Receipt> Engine::Submit(const v1::ReportHeader& header,
                                            absl::Span<const std::byte> payload) {
   const ReportKey key = KeyOf(header);
@@ -152,12 +138,12 @@ absl::StatusOr<v1::Receipt> Engine::Submit(const v1::ReportHeader& header,
   Aggregator* aggregator = nullptr;
   {
     MutexLock lock(&mu_);
-    LEEWAY_RETURN_IF_ERROR(CheckHeader(header));
     if (key.clients.empty()) {  // failures only
+      LEEWAY_RETURN_IF_ERROR(CheckHeader(header));
       EndReport(header, key, absl::OkStatus());
       return receipt;
     }
-    LEEWAY_ASSIGN_OR_RETURN(admission, round_->BeginReport(key, SteadyNow()));
+    LEEWAY_ASSIGN_OR_RETURN(admission, BeginReport(header, key));
     aggregator = &round_->aggregator();
   }
   receipt.set_replay(admission.replay);
@@ -175,25 +161,26 @@ absl::StatusOr<v1::Receipt> Engine::Submit(const v1::ReportHeader& header,
 
 void Engine::EndReport(const v1::ReportHeader& header, const ReportKey& key,
                        const absl::Status& added) {
-  if (!key.clients.empty()) round_->EndReport(key, added.ok());
+  const bool awaited = !key.clients.empty() && round_->EndReport(key, added.ok());
   for (const v1::ClientFailure& failure : header.failures()) {
-    FailClient(failure.client(), failure.message(), Fault::kOwn);
+    FailClient(failure.client(), failure.message(), Attempts::Fault::kOwn);
     if (options_.meter) options_.meter->Refused("client_failed");
   }
   // Sending again may fix a transfer error, but not a bad value.
   if (!added.ok() && !absl::IsDataLoss(added)) {
-    const Fault fault = key.clients.size() > 1 ? Fault::kShared : Fault::kOwn;
+    const Attempts::Fault fault =
+        key.clients.size() > 1 ? Attempts::Fault::kShared : Attempts::Fault::kOwn;
     for (const std::string& client : key.clients) FailClient(client, added.message(), fault);
   }
-  if (round_->StateAt(SteadyNow()) != Round::State::kCollecting) changed_.SignalAll();
+  if (awaited || round_->StateAt(SteadyNow()) != Round::State::kCollecting) changed_.SignalAll();
 }
 
-void Engine::FailClient(const std::string& client, absl::string_view why, Fault fault) {
+void Engine::FailClient(const std::string& client, absl::string_view why, Attempts::Fault fault) {
   if (!round_->Fail(client)) return;
   // A client may have written it.
   std::string reason = OneLine(why, kMostReasonBytes);
   journal_->AddEvent(v1::Event::REFUSED, client, reason);
-  failures_.push_back({client, std::move(reason), fault});
+  attempts_.AddFailure(client, std::move(reason), fault);
   changed_.SignalAll();
 }
 
@@ -207,13 +194,7 @@ bool Engine::Rest(const v1::ReportHeader& header, std::shared_ptr<RestingStream>
 
 v1::Progress Engine::progress() const {
   MutexLock lock(&mu_);
-  v1::Progress now = progress_;
-  if (round_->open()) now.set_reports(round_->reports());
-  if (roster_.epoch() == 0) return now;
-  now.set_epoch(roster_.epoch());
-  now.set_population(roster_.population());
-  now.set_waiting(roster_.waiting());
-  return now;
+  return progress_.Now(*round_, membership_.roster());
 }
 
 absl::StatusOr<v1::Observation> Engine::Observe(uint64_t after_round, uint64_t after_event) const {
@@ -226,18 +207,7 @@ absl::StatusOr<v1::Observation> Engine::Observe(uint64_t after_round, uint64_t a
 
 std::vector<ClientPresence> Engine::Clients(size_t most) const {
   MutexLock lock(&mu_);
-  std::vector<ClientPresence> clients;
-  const std::vector<Enrolment>& roster = roster_.clients();
-  for (size_t i = 0; i < std::min(roster.size(), most); ++i) {
-    const auto index = static_cast<ClientIndex>(i);
-    clients.push_back(
-        {roster[i].id, roster[i].examples, roster_.connected(index), roster_.present(index)});
-  }
-  for (Enrolment& one : roster_.Newcomers()) {
-    if (clients.size() >= most) break;
-    clients.push_back({std::move(one.id), one.examples, true, roster.empty()});
-  }
-  return clients;
+  return membership_.Clients(most);
 }
 
 }  // namespace leeway

@@ -1,8 +1,10 @@
-// The parts of Engine that decide who takes part: gathering clients, what their data look like,
-// and the epochs, which begin between rounds. The round loop is in engine.cc.
+// The parts of Engine that wait for clients: before the run, and before a round. The round loop is
+// in engine.cc.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/fit_model.h"
 #include "common/status.h"
 #include "records/epochs.h"
@@ -11,31 +13,6 @@
 
 namespace leeway {
 namespace {
-
-StoredClient ToStored(const Enrolment& client) {
-  return {client.id, client.examples, client.test_examples, client.digest};
-}
-
-v1::Epoch EpochOf(const Roster& roster, const EpochChange& change, uint64_t round) {
-  v1::Epoch epoch;
-  epoch.set_number(roster.epoch());
-  epoch.set_first_round(round);
-  epoch.set_roster(static_cast<uint32_t>(roster.clients().size()));
-  epoch.mutable_returned()->Add(change.returned.begin(), change.returned.end());
-  epoch.mutable_left()->Add(change.left.begin(), change.left.end());
-  epoch.set_population(roster.population());
-  return epoch;
-}
-
-EpochNames NamesIn(const Roster& roster, const EpochChange& change, const v1::Epoch& epoch) {
-  EpochNames names = {epoch.number(), epoch.first_round(), epoch.population(), {}, {}, {}};
-  for (const Enrolment& client : change.entered) names.entered.push_back(client.id);
-  for (const ClientIndex index : change.returned) {
-    names.returned.push_back(roster.clients()[index].id);
-  }
-  for (const ClientIndex index : change.left) names.left.push_back(roster.clients()[index].id);
-  return names;
-}
 
 // The client that an epoch is about, if it is one.
 std::string OnlyOne(const EpochNames& names) {
@@ -47,19 +24,10 @@ std::string OnlyOne(const EpochNames& names) {
 
 }  // namespace
 
-absl::Status Engine::OddShape(absl::string_view client, const v1::DataSchema& shape,
-                              const v1::DataSchema& common) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("data of '", client, "' has the shape {", shape.ShortDebugString(),
-                   "}, most of the run's clients have {", common.ShortDebugString(),
-                   "}; prepare all clients' data alike"));
-}
-
-// Waits for the clients and begins the first epoch; at once when resuming.
 absl::Status Engine::GatherClients() {
-  Data data;
-  std::vector<StoredClient> stored;
-  uint64_t population = 0;
+  Membership::Data data;
+  Membership::Begun first;
+  uint64_t clients = 0;
   uint64_t examples = 0;
   {
     MutexLock lock(&mu_);
@@ -67,17 +35,24 @@ absl::Status Engine::GatherClients() {
       if (progress_.state() == v1::FAILED) {
         LEEWAY_RETURN_IF_ERROR(journal_->GoOn(progress_.message()));
       }
-      progress_.clear_message();
-      if (!script_->done()) progress_.set_state(v1::RUNNING);
+      progress_.SetState(script_->done() ? progress_.state() : v1::RUNNING);
       return absl::OkStatus();
     }
-    LEEWAY_ASSIGN_OR_RETURN(const EpochChange first, AwaitFirstEpoch());
-    roster_.BeginEpoch(first);
-    population = roster_.population();
-    examples = roster_.examples();
-    for (const Enrolment& client : roster_.clients()) stored.push_back(ToStored(client));
-    data = *data_;
+    LEEWAY_ASSIGN_OR_RETURN(const EpochChange change, AwaitFirstEpoch());
+    first = membership_.BeginEpoch(change, 1);
+    clients = membership_.roster().population();
+    examples = membership_.roster().examples();
+    data = *membership_.data();
   }
+  LEEWAY_RETURN_IF_ERROR(MakeScript(data, clients, examples));
+  LEEWAY_RETURN_IF_ERROR(
+      journal_->Begin(data.schema, first.entered, script_->initial(), script_->Save()));
+  MutexLock lock(&mu_);
+  progress_.SetState(v1::RUNNING);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::MakeScript(const Membership::Data& data, uint64_t clients, uint64_t examples) {
   ModelPtr initial = options_.initial;
   if (options_.config.has_initial()) {
     LEEWAY_ASSIGN_OR_RETURN(const Parameters values,
@@ -85,70 +60,52 @@ absl::Status Engine::GatherClients() {
                                      "initial.file " + options_.config.initial().file()));
     initial = MakeModel(data.layout, values);
   }
-  script_.emplace(options_.config, std::move(data.layout), population, examples, initial);
-  LEEWAY_RETURN_IF_ERROR(script_->SetBaseline(options_.baseline));
-  LEEWAY_RETURN_IF_ERROR(journal_->Begin(data.schema, stored, script_->initial(), script_->Save()));
-  MutexLock lock(&mu_);
-  progress_.set_state(v1::RUNNING);
-  return absl::OkStatus();
+  script_.emplace(options_.config, data.layout, clients, examples, initial);
+  return script_->SetBaseline(options_.baseline);
 }
 
 absl::StatusOr<EpochChange> Engine::AwaitFirstEpoch() {
   const double limit = options_.config.cohort().gather_seconds();
   const absl::Time until = limit > 0 ? SteadyNow() + absl::Seconds(limit) : absl::InfiniteFuture();
   while (!stopping_) {
-    absl::StatusOr<EpochChange> first = absl::UnavailableError("too few clients");
-    if (!options_.epochs.empty()) {
-      first = roster_.FollowPlan(options_.epochs[0]);
-    } else if (roster_.ready()) {
-      first = roster_.NextEpoch(SteadyNow(), absl::InfiniteDuration(), 0);
-    }
+    absl::StatusOr<EpochChange> first = membership_.FirstEpoch(SteadyNow());
     if (!first.ok()) {
       LEEWAY_RETURN_IF_ERROR(AwaitMoreClients(until));
       continue;
     }
-    LEEWAY_ASSIGN_OR_RETURN(const bool agreed, AgreeOnData());
-    if (agreed) return first;  // else those who are left may be too few
+    LEEWAY_ASSIGN_OR_RETURN(const std::vector<Membership::OddProcess> odd,
+                            membership_.AgreeOnData());
+    if (odd.empty()) return first;
+    for (const Membership::OddProcess& one : odd) {  // those who are left may be too few
+      RefuseJoin(one.client, one.why);
+      sessions_.Refuse(one.session, one.why);
+      membership_.roster().Leave(one.session, SteadyNow());
+    }
+    progress_.SetJoined(membership_.roster().joined());
   }
   return absl::CancelledError("stopped while waiting for clients");
 }
 
-absl::StatusOr<bool> Engine::AgreeOnData() {
-  const std::string common = roster_.CommonShape();
-  v1::DataSchema schema;
-  if (!schema.ParseFromString(common)) return absl::InternalError("a schema cannot be read");
-  if (!options_.config.model().has_file()) {
-    const auto odd = roster_.SessionsWithout(common);
-    for (const auto& [session, shape, client] : odd) {
-      v1::DataSchema own;
-      own.ParseFromString(shape);
-      const absl::Status why = OddShape(client, own, schema);
-      RefuseJoin(client, why);
-      sessions_.Refuse(session, why);
-      roster_.Leave(session, SteadyNow());
-    }
-    progress_.set_joined(roster_.joined());
-    if (!odd.empty()) return false;
+absl::Status Engine::AwaitMoreClients(absl::Time until) {
+  const absl::Duration left = until - SteadyNow();
+  if (left > absl::ZeroDuration()) {
+    changed_.WaitWithDeadline(&mu_, absl::Now() + std::min(left, absl::Seconds(1)));
+    return absl::OkStatus();
   }
-  LEEWAY_ASSIGN_OR_RETURN(ModelLayout layout, LayoutOf(options_.config.model(), schema));
-  data_ = Data{std::move(schema), std::move(layout)};
-  return true;
+  const Roster& roster = membership_.roster();
+  std::vector<std::string> names;
+  for (const Enrolment& client : roster.Newcomers()) names.push_back(client.id);
+  std::sort(names.begin(), names.end());
+  return absl::DeadlineExceededError(absl::StrCat(
+      roster.expected() - roster.joined(), " of ", roster.expected(), " clients are missing after ",
+      options_.config.cohort().gather_seconds(),
+      " s (cohort.gather_seconds); joined so far: ", names.empty() ? "none" : FewNames(names),
+      ". Start the others and then this server again, or lower cohort.clients"));
 }
 
-absl::StatusOr<EpochChange> Engine::NextEpoch(uint64_t round) {
-  if (options_.epochs.empty()) {
-    const v1::Cohort& rule = options_.config.cohort();
-    const absl::Duration absent_after = rule.absent_after_seconds() > 0
-                                            ? absl::Seconds(rule.absent_after_seconds())
-                                            : absl::InfiniteDuration();
-    return roster_.NextEpoch(SteadyNow(), absent_after, rule.minimum_reports());
-  }
-  const size_t begun = roster_.epoch();
-  if (begun >= options_.epochs.size() || options_.epochs[begun].first_round > round) {
-    return EpochChange();
-  }
+absl::StatusOr<EpochChange> Engine::AwaitNextEpoch(uint64_t round) {
   while (!stopping_) {
-    absl::StatusOr<EpochChange> change = roster_.FollowPlan(options_.epochs[begun]);
+    absl::StatusOr<EpochChange> change = membership_.NextEpoch(round, SteadyNow());
     if (change.ok()) return change;
     changed_.Wait(&mu_);
   }
@@ -158,41 +115,30 @@ absl::StatusOr<EpochChange> Engine::NextEpoch(uint64_t round) {
 absl::StatusOr<RoundPlan> Engine::PlanRound() {
   while (true) {
     RoundPlan plan = script_->Next();
-    EpochChange change;
-    v1::Epoch epoch;
+    const uint64_t round = plan.record.round();
+    if (plan.cohort_of_rounds_ago > 0) {
+      LEEWAY_ASSIGN_OR_RETURN(plan.cohort, journal_->Accepted(round - plan.cohort_of_rounds_ago));
+    }
+    Membership::Begun begun;
     {
       MutexLock lock(&mu_);
-      holds_epoch_ = !plan.may_begin_epoch;
-      if (holds_epoch_) return plan;
-      LEEWAY_ASSIGN_OR_RETURN(change, NextEpoch(plan.record.round()));
-      if (change.empty()) return plan;
-      roster_.BeginEpoch(change);
-      epoch = EpochOf(roster_, change, plan.record.round());
-      script_->SetPopulation(roster_.population(), roster_.examples());
-      const EpochNames names = NamesIn(roster_, change, epoch);
-      journal_->AddEvent(v1::Event::EPOCH, OnlyOne(names), EpochText(names));
+      membership_.Hold(!plan.may_begin_epoch);
+      EpochChange change;
+      if (plan.may_begin_epoch) {
+        LEEWAY_ASSIGN_OR_RETURN(change, AwaitNextEpoch(round));
+      }
+      if (change.empty()) {
+        attempts_.Begin(SteadyNow());
+        plan.set_aside = attempts_.set_aside();
+        return plan;
+      }
+      begun = membership_.BeginEpoch(change, round);
+      script_->SetPopulation(membership_.roster().population(), membership_.roster().examples());
+      journal_->AddEvent(v1::Event::EPOCH, OnlyOne(begun.names), EpochText(begun.names));
     }
-    std::vector<StoredClient> entered;
-    for (const Enrolment& client : change.entered) entered.push_back(ToStored(client));
     // Before any order leaves: a restarted server draws from the same clients.
-    LEEWAY_RETURN_IF_ERROR(journal_->AddEpoch(epoch, entered));
+    LEEWAY_RETURN_IF_ERROR(journal_->AddEpoch(begun.epoch, begun.entered));
   }
-}
-
-std::string Engine::WaitingText(SessionId session) const {
-  if (roster_.epoch() == 0) return "";
-  size_t waiting = 0;
-  for (const ClientIndex index : roster_.HostedBy(session)) {
-    if (index == kNoIndex || !roster_.present(index)) ++waiting;
-  }
-  if (waiting == 0) return "";
-  std::string text = absl::StrCat(waiting, waiting == 1 ? " client waits" : " clients wait");
-  if (!options_.epochs.empty()) return absl::StrCat(text, " for the round named by --epochs-from");
-  absl::StrAppend(&text, waiting == 1 ? " and takes" : " and take",
-                  " part from the next training round on");
-  if (!holds_epoch_) return text;
-  return absl::StrCat(text, ": phase ", progress_.phase() + 1, " (", PhaseName(progress_.phase()),
-                      ") needs the same clients to its end");
 }
 
 }  // namespace leeway

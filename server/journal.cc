@@ -89,6 +89,11 @@ absl::StatusOr<std::optional<Journal::SavedRun>> Journal::Load() {
   return saved;
 }
 
+absl::StatusOr<std::vector<uint32_t>> Journal::Accepted(uint64_t round) const {
+  if (unwritten_ && unwritten_->record.round() == round) return unwritten_->accepted;
+  return store_->Accepted(round);
+}
+
 absl::StatusOr<std::map<uint64_t, std::vector<uint32_t>>> Journal::AcceptedSince(
     uint64_t round) const {
   std::map<uint64_t, std::vector<uint32_t>> accepted;
@@ -194,7 +199,6 @@ absl::Status Journal::Finish(v1::RunState state, absl::string_view message,
 
 void Journal::AddEvent(EventKind kind, std::string subject, std::string text) {
   MutexLock lock(&mu_);
-  if (kind == v1::Event::REFUSED) last_refusal_ = absl::StrCat("client '", subject, "': ", text);
   // A client that fails in every round must not fill the disk.
   const std::optional<uint64_t> held =
       limit_.Pass(absl::StrCat(EventKindName(kind), " ", subject), absl::Now());
@@ -260,11 +264,6 @@ void Journal::HandOverEvents() {
     events.swap(new_events_);
   }
   for (v1::Event& event : events) store_->AddEvent(std::move(event));
-}
-
-std::string Journal::last_refusal() const {
-  MutexLock lock(&mu_);
-  return last_refusal_;
 }
 
 }  // namespace leeway

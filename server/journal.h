@@ -67,6 +67,8 @@ class Journal {
   absl::StatusOr<std::string> LoadModel(const std::string& sha256) const {
     return store_->LoadModel(sha256);
   }
+  // The clients whose reports counted in a round.
+  absl::StatusOr<std::vector<uint32_t>> Accepted(uint64_t round) const;
   // The training rounds from this one on, and the clients whose reports counted in them.
   absl::StatusOr<std::map<uint64_t, std::vector<uint32_t>>> AcceptedSince(uint64_t round) const;
   absl::Status Begin(const v1::DataSchema& schema, const std::vector<StoredClient>& roster,
@@ -98,8 +100,6 @@ class Journal {
   void AddPresence(EventKind kind, std::string subject, std::string text) ABSL_LOCKS_EXCLUDED(mu_);
   // Observers have not been notified of an event.
   bool has_news() const { return news_; }
-  // "client 'a': why", of the last report that was refused; empty if there was none.
-  std::string last_refusal() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   Journal(Options options, Observers* observers)
@@ -131,7 +131,6 @@ class Journal {
   uint64_t last_event_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t presences_ ABSL_GUARDED_BY(mu_) = 0;
   RateLimit limit_ ABSL_GUARDED_BY(mu_){20, absl::Minutes(1)};  // of events of one cause
-  std::string last_refusal_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace leeway

@@ -241,8 +241,8 @@ absl::StatusOr<std::vector<PlannedEpoch>> LoadEpochs(const std::string& director
   return planned;
 }
 
-void Announce(const Flags& flags, const v1::RunConfig& config, const Listener& listener,
-              const Dashboard* dashboard, Log& log) {
+void LogListening(const Flags& flags, const v1::RunConfig& config, const Listener& listener,
+                  const Dashboard* dashboard, Log& log) {
   Info(log, "listening",
        absl::StrCat("leeway-server ", kVersion, " listening on ", listener.address(), " (",
                     !flags.behind_proxy.empty() ? "behind a proxy"
@@ -299,7 +299,7 @@ absl::Status Serve(const Flags& flags, Log& log) {
   }
   LEEWAY_RETURN_IF_ERROR(WriteAddress(
       flags.address_file, dashboard ? absl::StrCat(address, "\n", dashboard->url()) : address));
-  Announce(flags, config, *listener, dashboard.get(), log);
+  LogListening(flags, config, *listener, dashboard.get(), log);
   OnTermination(flags.exit_with_stdin, [&engine] { engine->Stop(); });
   const absl::Status outcome = engine->Run();
   unsubscribe();

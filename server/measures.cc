@@ -240,16 +240,18 @@ void AskForMeasures(v1::Task& task, bool losses) {
     }
   }
   if (Asks(task, kGradient)) Ask(kGradientSquared, task);
-  const v1::Task asked = task;  // grows below
-  for (const v1::Sum& sum : asked.sums()) {
-    if (sum.name() != kDrift) continue;
-    Ask(kDriftSquared, task, sum.steps());
-    if (weighted) Ask(kWeightedDriftSquared, task, sum.steps());
+  std::vector<uint32_t> drifts;  // the task grows below
+  for (const v1::Sum& sum : task.sums()) {
+    if (sum.name() == kDrift) drifts.push_back(sum.steps());
+  }
+  for (const uint32_t steps : drifts) {
+    Ask(kDriftSquared, task, steps);
+    if (weighted) Ask(kWeightedDriftSquared, task, steps);
     if (task.repeats() > 1 && task.rule().batch_size() > 0) {
-      Ask(kIterateBiasSquared, task, sum.steps());
-      Ask(kPseudoGradientVariance, task, sum.steps());
+      Ask(kIterateBiasSquared, task, steps);
+      Ask(kPseudoGradientVariance, task, steps);
     }
-    if (encoded) Ask(kEncodingVariance, task, sum.steps());
+    if (encoded) Ask(kEncodingVariance, task, steps);
   }
   if (Asks(task, kDisplacement) && Asks(task, kDrift)) Ask(kDisplacementSquared, task);
   if (Asks(task, kDisplacement) && encoded) Ask(kEncodingError, task);

@@ -40,8 +40,10 @@ struct RoundPlan {
   // taken while training has the number of the training round before it.
   std::optional<uint64_t> round_in_phase;
   ModelPtr base;  // the model to start from
-  // The cohort is the one that was drawn so many rounds ago.
+  // The cohort are those whose reports counted so many rounds ago; 0: it is drawn. The engine
+  // finds them: `cohort`, by index.
   uint64_t cohort_of_rounds_ago = 0;
+  std::vector<uint32_t> cohort;
   // Batches go on from those that a round so many rounds ago has begun, after `batch_step` of them.
   std::optional<uint64_t> batches_of_rounds_ago;
   uint64_t batch_step = 0;

@@ -20,8 +20,7 @@ namespace leeway {
 class PlainAggregator : public Aggregator {
  public:
   struct Spec {
-    v1::Task task;                        // complete, as the clients were sent it
-    TaskSums sums;                        // that it asks for
+    TaskSums sums;                        // that the task asks for
     std::string base_sha256;              // the model that the work starts from
     v1::Encoding encoding = v1::FLOAT64;  // of a single client's report
     ReportLimits limits;

@@ -69,7 +69,11 @@ Assignment Round::WorkFor(SessionId session) const {
   const absl::Span<const ClientIndex> hosted = roster_->HostedBy(session);
   for (size_t i = 0; i < hosted.size(); ++i) {
     const auto member = members_.find(hosted[i]);
-    if (member == members_.end() || member->second.state != MemberState::kWaiting) continue;
+    if (member == members_.end()) continue;
+    // A report that is being added may prove damaged, and only the stream that it came on hears
+    // of that: ask again.
+    const MemberState state = member->second.state;
+    if (state != MemberState::kWaiting && state != MemberState::kAdding) continue;
     AddTo(assignment, hosted[i], static_cast<uint32_t>(i), member->second.group);
   }
   return assignment;
@@ -196,11 +200,12 @@ Round::Members::const_iterator Round::FindMember(const std::string& client) cons
   return index ? members_.find(*index) : members_.end();
 }
 
-absl::StatusOr<bool> Round::CheckMember(const std::string& client, const Member& member,
-                                        uint64_t digest) const {
+absl::Status Round::CheckMember(const std::string& client, const Member& member,
+                                uint64_t digest) const {
   switch (member.state) {
     case MemberState::kWaiting:
-      return false;
+    case MemberState::kAdding:
+      return absl::OkStatus();
     case MemberState::kFailed:
     case MemberState::kReplaced:
       return WithReason(
@@ -210,9 +215,8 @@ absl::StatusOr<bool> Round::CheckMember(const std::string& client, const Member&
                                                      : "",
               "; wait for the next order")),
           "lost_place");
-    case MemberState::kAdding:
     case MemberState::kReported:
-      if (member.digest == digest) return true;
+      if (member.digest == digest) return absl::OkStatus();
       return WithReason(absl::AlreadyExistsError(
                             absl::StrCat("client '", client, "' has already reported in round ",
                                          spec_.round, " with other bytes; the first report stays")),
@@ -222,7 +226,7 @@ absl::StatusOr<bool> Round::CheckMember(const std::string& client, const Member&
 }
 
 absl::Status Round::CheckTime(absl::Time now) const {
-  if (spec_.enough > 0 && reports_ + adding_ >= spec_.enough) {
+  if (spec_.enough > 0 && reports_ >= spec_.enough) {
     return WithReason(
         absl::FailedPreconditionError(absl::StrCat("round ", spec_.round, " has its ", spec_.enough,
                                                    " reports: this one is too late; drop it")),
@@ -241,9 +245,10 @@ absl::Status Round::CheckTime(absl::Time now) const {
 
 absl::StatusOr<Round::Admission> Round::CheckReport(const ReportKey& key, absl::Time now) const {
   LEEWAY_RETURN_IF_ERROR(CheckOpen(key.round, key.attempt));
-  size_t replays = 0;
+  size_t counted = 0;
+  size_t adding = 0;
   absl::flat_hash_set<ClientIndex> named;
-  named.reserve(key.clients.size());
+  if (key.clients.size() > 1) named.reserve(key.clients.size());
   for (const std::string& client : key.clients) {
     const auto member = FindMember(client);
     if (member == members_.end()) {
@@ -251,22 +256,32 @@ absl::StatusOr<Round::Admission> Round::CheckReport(const ReportKey& key, absl::
                             "client '", client, "' was not sampled in round ", key.round)),
                         "not_sampled");
     }
-    if (!named.insert(member->first).second) {
+    if (key.clients.size() > 1 && !named.insert(member->first).second) {
       return WithReason(absl::InvalidArgumentError(absl::StrCat(
                             "client '", client, "' is named twice in one report; name it once")),
                         "named_twice");
     }
-    LEEWAY_ASSIGN_OR_RETURN(const bool replay, CheckMember(client, member->second, key.digest));
-    if (replay) ++replays;
+    LEEWAY_RETURN_IF_ERROR(CheckMember(client, member->second, key.digest));
+    if (member->second.state == MemberState::kReported) ++counted;
+    if (member->second.state == MemberState::kAdding) ++adding;
   }
-  if (replays == key.clients.size()) return Admission{.replay = true, .shares = {}};
-  if (replays > 0) {
+#ifdef LEEWAY_MUTANT_ANSWER_EARLY  // a deliberate bug that tests must find
+  counted += std::exchange(adding, 0);
+#endif
+  if (counted == key.clients.size()) return Admission{.replay = true, .shares = {}};
+  if (counted > 0) {
     return WithReason(
         absl::AlreadyExistsError("some of the clients in this report were already counted"),
         "other_bytes");
   }
   LEEWAY_RETURN_IF_ERROR(CheckTime(now));
-  return Admission{};
+  // Another report of these clients may turn out to be damaged, and one of those that are
+  // enough to be refused: neither is known before it has been added.
+  const bool last_places_taken = spec_.enough > 0 && reports_ + adding_ >= spec_.enough;
+#ifdef LEEWAY_MUTANT_DROP_SPARES  // a deliberate bug that tests must find
+  if (last_places_taken) return absl::FailedPreconditionError("late");
+#endif
+  return Admission{.undecided = adding > 0 || last_places_taken, .shares = {}};
 }
 
 absl::StatusOr<Round::Admission> Round::BeginReport(const ReportKey& key, absl::Time now) {
@@ -274,7 +289,8 @@ absl::StatusOr<Round::Admission> Round::BeginReport(const ReportKey& key, absl::
 #ifdef LEEWAY_MUTANT_COUNT_REPLAYS  // a deliberate bug that tests must find
   admission.replay = false;
 #endif
-  if (admission.replay) return admission;
+  if (admission.undecided) undecided_ = true;
+  if (admission.replay || admission.undecided) return admission;
   for (const std::string& client : key.clients) {
     Member& member = members_.at(*roster_->Find(client));
     member.state = MemberState::kAdding;
@@ -298,7 +314,7 @@ std::vector<GroupShare> Round::SharesOf(const std::vector<std::string>& clients)
   return shares;
 }
 
-void Round::EndReport(const ReportKey& key, bool counted) {
+bool Round::EndReport(const ReportKey& key, bool counted) {
   for (const std::string& client : key.clients) {
     const ClientIndex index = *roster_->Find(client);
     if (counted && roster_->clients()[index].evaluator()) ++evaluations_;
@@ -307,6 +323,7 @@ void Round::EndReport(const ReportKey& key, bool counted) {
   const auto n = static_cast<uint32_t>(key.clients.size());
   adding_ -= n;
   if (counted) reports_ += n;
+  return std::exchange(undecided_, false);
 }
 
 bool Round::Fail(const std::string& client) {

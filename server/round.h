@@ -80,6 +80,7 @@ class Round {
   enum class State { kCollecting, kComplete, kShort };
   struct Admission {
     bool replay = false;             // it was counted before: nothing to add
+    bool undecided = false;          // that depends on a report that is being added now
     std::vector<GroupShare> shares;  // for Aggregator::Add
   };
   struct Result {
@@ -116,10 +117,12 @@ class Round {
   // Would the report be admitted? Errors: not sampled, stale round, future round, past the
   // deadline, a client named twice, other bytes under the same key, enough reports already.
   absl::StatusOr<Admission> CheckReport(const ReportKey& key, absl::Time now) const;
-  // A complete report has arrived, and CheckReport's answer stands. Unless it is a replay,
-  // give it to the aggregator, then call EndReport.
+  // A complete report has arrived, and CheckReport's answer stands. A replay is at its end; one
+  // that is undecided must be begun again after the next EndReport; any other goes to the
+  // aggregator and then to EndReport.
   absl::StatusOr<Admission> BeginReport(const ReportKey& key, absl::Time now);
-  void EndReport(const ReportKey& key, bool counted);
+  // Returns whether a report was left undecided meanwhile.
+  bool EndReport(const ReportKey& key, bool counted);
   Aggregator& aggregator() const { return *aggregator_; }
   // A waiting member cannot do its task, or what it sent was refused for good: it
   // loses its place in this round. False if it was not waiting for its report.
@@ -157,10 +160,9 @@ class Round {
   using Members = absl::flat_hash_map<ClientIndex, Member>;
 
   Members::const_iterator FindMember(const std::string& client) const;
-  // Whether a member that the report names is awaited (false) or was counted by this very
-  // report (true).
-  absl::StatusOr<bool> CheckMember(const std::string& client, const Member& member,
-                                   uint64_t digest) const;
+  // May a report with this digest count for this member? One that was counted already may come
+  // again.
+  absl::Status CheckMember(const std::string& client, const Member& member, uint64_t digest) const;
   absl::Status CheckTime(absl::Time now) const;
   std::vector<GroupShare> SharesOf(const std::vector<std::string>& clients) const;
   // Waits for a report, and its process is gone.
@@ -182,7 +184,8 @@ class Round {
   uint32_t reports_ = 0;
   uint32_t evaluations_ = 0;  // those of them that are evaluators'
   uint32_t adding_ = 0;
-  uint32_t failed_ = 0;  // and replaced
+  bool undecided_ = false;  // a report waits for the end of one that is being added
+  uint32_t failed_ = 0;     // and replaced
   uint32_t replaced_ = 0;
   // Place in the cohort of the member that AwaitsAny found last: where it looks first, so
   // that a report does not cost a look at all members.

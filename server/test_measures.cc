@@ -27,7 +27,9 @@ double ScoreThreshold(int i) { return std::sinh(4.5 * i / kScoreThresholds); }
 class TestSums {
  public:
   TestSums(const v1::Task& task, const Tally& tally, uint32_t group)
-      : sums_(task, tally.shape().dimension), tally_(tally), group_(group) {
+      : sums_(Asks(task, kTestExamples) ? TaskSums(task, tally.shape().dimension) : TaskSums()),
+        tally_(tally),
+        group_(group) {
     if (group >= tally.shape().groups || sums_.number(kTestExamples) == TaskSums::kNone) return;
     examples = std::clamp(Number(kTestExamples), 0.0, kMostExamples);
     clients = std::max(0.0, Number(kAccuracyAbove));

@@ -6,7 +6,8 @@
 //     counted once;
 //   - what was committed is still there after a crash, and the round never goes back;
 //   - every round ends once faults do, also without a process that never comes back, if its
-//     clients' reports are not needed;
+//     clients' reports are not needed: a client whose report was answered does not send it again,
+//     and reports that are damaged are found out after others have come;
 //   - a round that has its minimum of reports does not wait for clients whose processes have
 //     gone, but for the time that they may take to come back;
 //   - who is present changes only between rounds, is on the disk before anybody is drawn, and
@@ -26,6 +27,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "common/digest.h"
@@ -82,6 +84,8 @@ struct Report {
   uint32_t attempt = 0;
   uint32_t client = 0;
   Point displacement{};
+  SessionId session = 0;  // that it was sent in
+  bool answered = false;  // as far as its client knows: it counts, or is not needed
 };
 
 // Those that come late would be first if indices followed names.
@@ -269,6 +273,7 @@ class History {
     ++server_life_;
     round_.reset();
     roster_.reset();
+    undecided_.clear();
     After(Pause(), [this] { StartServer(); });
     for (size_t p = 0; p < processes_.size(); ++p) {
       if (processes_[p].session == 0) continue;  // on its way back already
@@ -312,7 +317,8 @@ class History {
     NoteReplaced(cohort, round_->replaced() - replaced);
     const Round::State state = round_->StateAt(now_);
     if (state == Round::State::kCollecting) {
-      if (counted_.size() >= Minimum() && !Awaits()) Broken("a round waits in vain");
+      if (counted_.size() >= Minimum() && adding_.empty() && !Awaits())
+        Broken("a round waits in vain");
       return;
     }
     const bool late = now_ >= round_->spec().deadline;
@@ -427,13 +433,13 @@ class History {
       return;
     }
     PlainAggregator::Spec sums;
-    sums.task = CompleteTask(config_, *roster_, plan, *spec);
-    sums.sums = TaskSums(sums.task, 2);
+    sums.sums = TaskSums(CompleteTask(config_, *roster_, plan, *spec), 2);
     sums.base_sha256 = "base";
     round_.emplace(*spec, &*roster_,
                    std::make_unique<PlainAggregator>(sums, Tally(), nullptr, nullptr));
     counted_.clear();
     replaced_.clear();
+    adding_.clear();
     for (const Assignment& work : round_->Work()) Order(work);
   }
 
@@ -443,7 +449,9 @@ class History {
     for (const ClientIndex index : cohort) {
       if (count == 0) return;
       const uint32_t client = disk_.roster[index];
-      if (counted_.contains(client) || replaced_.contains(client)) continue;
+      if (counted_.contains(client) || adding_.contains(client) || replaced_.contains(client)) {
+        continue;
+      }
       const auto host = std::find_if(processes_.begin(), processes_.end(), [&](const Process& p) {
         return std::find(p.clients.begin(), p.clients.end(), client) != p.clients.end();
       });
@@ -477,8 +485,9 @@ class History {
     }
   }
 
-  void Receive(const Report& report) {
-    if (!alive_ || !round_->open()) return;
+  void Receive(size_t p, const Report& report) {
+    if (!alive_) return;
+    if (!round_->open()) return Answer(p, report);  // too late
     const v1::ReportHeader header = HeaderOf(report);
     const ReportKey key = {
         report.round, report.attempt, {NameOf(report.client)}, Xxh3(header.SerializeAsString())};
@@ -487,14 +496,54 @@ class History {
       return;
     }
     const auto admission = round_->BeginReport(key, now_);
-    if (!admission.ok() || admission->replay) return;
-    const absl::string_view bytes = BytesOf(report.displacement);
+    if (!admission.ok() || admission->replay) return Answer(p, report);
+    if (admission->undecided) {  // its thread waits
+      undecided_.emplace_back(p, report);
+      return;
+    }
+    adding_.insert(report.client);
+    const absl::Duration takes = Bad(50) ? Pause() : absl::ZeroDuration();
+    Bytes bytes = Bad(20) ? Bytes::kDamaged : Bytes::kWhole;
+    if (rules_.spare > 0 && Bad(20)) bytes = Bytes::kBad;
+    After(takes,
+          [this, p, report, header, key, shares = admission->shares, bytes, life = server_life_] {
+            if (alive_ && life == server_life_) Add(p, report, header, key, shares, bytes);
+          });
+  }
+
+  // What of a report has arrived.
+  enum class Bytes {
+    kWhole,
+    kDamaged,  // on their way: its client sends it again
+    kBad,      // for good: its client loses its place in the round
+  };
+  void Add(size_t p, const Report& report, const v1::ReportHeader& header, const ReportKey& key,
+           const std::vector<GroupShare>& shares, Bytes what) {
+    std::string bytes(BytesOf(report.displacement));
+    if (what != Bytes::kWhole) bytes[0] = static_cast<char>(bytes[0] ^ 1);
     const absl::Status added = round_->aggregator().Add(
-        header, {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()},
-        admission->shares);
-    round_->EndReport(key, added.ok());
-    if (!added.ok()) Broken(std::string(added.message()));
-    counted_.insert(report.client);
+        header, {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}, shares);
+    const bool awaited = round_->EndReport(key, added.ok());
+    adding_.erase(report.client);
+    if (added.ok() != (what == Bytes::kWhole)) Broken("a report is not judged by its bytes");
+    if (added.ok()) counted_.insert(report.client);
+    if (what == Bytes::kBad && round_->Fail(NameOf(report.client))) replaced_.insert(report.client);
+    if (what == Bytes::kDamaged) {
+      Send([this, p, report] { Receive(p, report); });
+    } else {
+      Answer(p, report);
+    }
+    if (awaited == undecided_.empty()) Broken("it is not known that a report is undecided");
+    for (const auto& [from, one] : std::exchange(undecided_, {})) Receive(from, one);
+  }
+
+  // The client hears that its report is at its end, unless its stream has ended.
+  void Answer(size_t p, const Report& report) {
+    Send([this, p, report] {
+      if (processes_[p].session != report.session) return;
+      Report& kept = processes_[p].kept[report.client];
+      if (kept.round == report.round && kept.attempt == report.attempt) kept.answered = true;
+    });
   }
 
   void Commit(const Round::Result& result) {
@@ -575,19 +624,21 @@ class History {
       if (kept.round != round || kept.attempt != attempt) {
         kept = {round, attempt, c, LocalUpdate(base, round, c)};
       }
+      kept.session = processes_[p].session;
+      kept.answered = false;  // the server asks for it, so that does not hold any more
       Deliver(p, processes_[p].session, kept);
     }
   }
 
-  // Sends until the stream ends or another report takes this one's place: what is
+  // Sends until it is answered, the stream ends or another report takes this one's place: what is
   // lost is sent again, what has arrived is a replay.
   void Deliver(size_t p, SessionId session, const Report& report) {
     const Report& kept = processes_[p].kept[report.client];
     if (processes_[p].session != session || kept.round != report.round ||
-        kept.attempt != report.attempt) {
+        kept.attempt != report.attempt || kept.answered) {
       return;
     }
-    Send([this, report] { Receive(report); });
+    Send([this, p, report] { Receive(p, report); });
     After(absl::Seconds(2), [this, p, session, report] { Deliver(p, session, report); });
   }
 
@@ -611,8 +662,10 @@ class History {
   std::optional<Round> round_;
   uint64_t committed_ = 0;
   uint32_t attempt_ = 0;
-  std::set<uint32_t> counted_;   // whose reports the open round has
-  std::set<uint32_t> replaced_;  // who has lost its place in it
+  std::set<uint32_t> counted_;                        // whose reports the open round has
+  std::set<uint32_t> replaced_;                       // who has lost its place in it
+  std::set<uint32_t> adding_;                         // whose reports are being added to it
+  std::vector<std::pair<size_t, Report>> undecided_;  // that wait for these, and whence
   SessionId next_session_ = 1;
 
   std::vector<Process> processes_;
@@ -646,8 +699,8 @@ Rules RulesOf(uint64_t history) {
     default:
       rules.size = 3;
       rules.spare = 2;
-      rules.minimum = 2;
-      rules.deadline = absl::Seconds(5);
+      rules.minimum = rules.open ? 2 : 0;
+      rules.deadline = rules.open ? absl::Seconds(5) : absl::Hours(24);
       rules.return_time = absl::Seconds(1);
       break;
   }

@@ -20,6 +20,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 // The orders that a process gets.
 class Process : public OrderSink {
@@ -280,6 +281,65 @@ TEST_F(EngineTest, GatheringEndsAndSaysHowManyAreMissing) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(outcome)) << outcome;
   EXPECT_THAT(outcome.message(), HasSubstr("3 of 5 clients are missing after 0.2 s"));
   EXPECT_THAT(outcome.message(), HasSubstr("joined so far: a, b"));
+}
+
+// Positions of the clients that an order asks, by name.
+std::vector<std::string> Asked(const v1::Order& order, const std::vector<std::string>& hosted) {
+  std::vector<std::string> names;
+  for (const uint32_t client : order.clients()) names.push_back(hosted[client]);
+  return names;
+}
+
+TEST_F(EngineTest, AReleaseTestStaysWithTheClientsThatItBeganWith) {
+  Start(
+      "seed: 5 cohort { clients: 6 attempts: 3 } limits { quarantine_after: 1 } "
+      "phases { release { clients: 3 steps: 2 rounds: 1 step_size: 0.1 } }");
+  const std::vector<std::string> hosted = {"a", "b", "c", "d", "e", "f"};
+  const auto host = Join(hosted);
+  const auto report_all = [&](const v1::Order& order) {
+    for (const std::string& client : Asked(order, hosted)) ASSERT_TRUE(Report(order, client).ok());
+  };
+  report_all(host->Next());
+  report_all(host->Next());
+  // The first attempt at the test's first round is short, so another cohort is drawn.
+  v1::Order order = host->Next();
+  const std::vector<std::string> first = Asked(order, hosted);
+  ASSERT_EQ(first.size(), 3u);
+  ASSERT_TRUE(Failure(order, first[0]).ok());
+  ASSERT_TRUE(Report(order, first[1]).ok());
+  ASSERT_TRUE(Report(order, first[2]).ok());
+  order = host->Next();
+  ASSERT_EQ(order.attempt(), 2u);
+  const std::vector<std::string> second = Asked(order, hosted);
+  EXPECT_NE(second, first);
+  report_all(order);
+  order = host->Next();
+  EXPECT_EQ(order.round(), 4u);
+  EXPECT_EQ(Asked(order, hosted), second);
+  // One of them is quarantined: the others go on.
+  ASSERT_TRUE(Failure(order, second[1]).ok());
+  ASSERT_TRUE(Report(order, second[0]).ok());
+  ASSERT_TRUE(Report(order, second[2]).ok());
+  order = host->Next();
+  EXPECT_EQ(order.attempt(), 2u);
+  EXPECT_THAT(Asked(order, hosted), ElementsAre(second[0], second[2]));
+  report_all(order);
+  EXPECT_THAT(Asked(host->Next(), hosted), ElementsAre(second[0], second[2]));
+}
+
+TEST_F(EngineTest, ARefusalOfAnEarlierRoundIsNotWhyThisOneFailed) {
+  Start("cohort { clients: 2 minimum_reports: 1 attempts: 1 deadline_seconds: 3 }");
+  const auto a = Join({"a"});
+  const SessionId first = last_session_;
+  const auto b = Join({"b"});
+  ASSERT_TRUE(Report(a->Next(), "a").ok());
+  ASSERT_TRUE(Failure(b->Next(), "b").ok());
+  a->Next();  // round 2, in which nobody reports
+  engine_->Leave(first);
+  engine_->Leave(last_session_);
+  const absl::Status outcome = Outcome();
+  EXPECT_THAT(outcome.message(), HasSubstr("round 2 did not get enough reports"));
+  EXPECT_THAT(outcome.message(), Not(HasSubstr("Last refusal")));
 }
 
 }  // namespace

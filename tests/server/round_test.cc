@@ -404,5 +404,63 @@ TEST_F(RoundTest, PastAndFutureRoundsAreToldApart) {
   EXPECT_THAT(std::string(round_->CheckOpen(2, 1).message()), HasSubstr("too late"));
 }
 
+TEST_F(RoundTest, WhetherACopyCountsIsOpenWhileTheReportIsBeingAdded) {
+  Open(Spec(1, {0, 1}, 2));
+  const ReportKey key = Key(1, 1, {"a"}, 7);
+  ASSERT_TRUE(round_->BeginReport(key, kStart).ok());
+  const auto copy = round_->BeginReport(key, kStart);
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  EXPECT_FALSE(copy->replay);
+  EXPECT_TRUE(copy->undecided);
+  // The first was damaged on its way: the copy counts instead.
+  EXPECT_TRUE(round_->EndReport(key, false));
+  const auto again = round_->BeginReport(key, kStart);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_FALSE(again->undecided || again->replay);
+  EXPECT_EQ(again->shares.size(), 1u);
+  EXPECT_FALSE(round_->EndReport(key, true));  // nobody asked meanwhile
+  EXPECT_TRUE(round_->BeginReport(key, kStart)->replay);
+}
+
+TEST_F(RoundTest, ASpareReportTakesThePlaceOfOneThatCannotBeAdded) {
+  RoundSpec spec = Spec(1, {0, 1, 2}, 2);
+  spec.enough = 2;
+  Open(spec);
+  ASSERT_TRUE(Report(1, "a").ok());
+  const ReportKey bad = Key(1, 1, {"b"}, 1);
+  ASSERT_TRUE(round_->BeginReport(bad, kStart).ok());
+  const auto spare = round_->BeginReport(Key(1, 1, {"c"}, 1), kStart);
+  ASSERT_TRUE(spare.ok()) << spare.status();
+  EXPECT_TRUE(spare->undecided);
+  EXPECT_TRUE(round_->EndReport(bad, false));
+  ASSERT_TRUE(round_->Fail("b"));
+  ASSERT_TRUE(Report(1, "c").ok());
+  EXPECT_EQ(round_->StateAt(kStart), Round::State::kComplete);
+  EXPECT_THAT(round_->Close().accepted, ElementsAre(0, 2));
+}
+
+TEST_F(RoundTest, ASpareReportIsLateOnceThoseBeforeItCount) {
+  RoundSpec spec = Spec(1, {0, 1, 2}, 2);
+  spec.enough = 2;
+  Open(spec);
+  ASSERT_TRUE(Report(1, "a").ok());
+  const ReportKey good = Key(1, 1, {"b"}, 1);
+  ASSERT_TRUE(round_->BeginReport(good, kStart).ok());
+  EXPECT_TRUE(round_->BeginReport(Key(1, 1, {"c"}, 1), kStart)->undecided);
+  EXPECT_TRUE(round_->EndReport(good, true));
+  EXPECT_EQ(ReasonOf(round_->BeginReport(Key(1, 1, {"c"}, 1), kStart).status()), "late");
+}
+
+TEST_F(RoundTest, AProcessThatReturnsWhileItsReportIsBeingAddedIsAskedAgain) {
+  Open(Spec(1, {0, 1}, 2));  // a, of session 2, and b
+  const ReportKey key = Key(1, 1, {"a"}, 7);
+  ASSERT_TRUE(round_->BeginReport(key, kStart).ok());
+  roster_.Leave(2, kStart);
+  ASSERT_TRUE(roster_.Join(3, 22, Clients({"a", "c"}), kStart).ok());
+  EXPECT_THAT(round_->WorkFor(3).clients, ElementsAre(0));
+  round_->EndReport(key, true);
+  EXPECT_THAT(round_->WorkFor(3).clients, ElementsAre());
+}
+
 }  // namespace
 }  // namespace leeway
