@@ -33,29 +33,33 @@ void ToLargest(const T* x, const T* dy, T* dx, Index channels, Index row) {
 
 template <typename T>
 Conv3x3<T>::Conv3x3(ImageSize in, Index filters)
-    : in_(in),
-      out_{in.height - 2, in.width - 2, filters},
-      filters_(9 * in.channels, filters),
-      flipped_(9 * filters, in.channels),
-      flat_(9 * filters * in.channels),
-      padded_(Vector<T>::Zero(out_.height * (out_.width + 4) * filters)),
-      panel_(kGradientRows * out_.width * kPanelWidth<T>) {}
+    : in_(in), out_{in.height - 2, in.width - 2, filters} {
+  if (Winograd3x3<T>::Suits(in, filters)) {
+    winograd_.emplace(in, filters);
+    return;
+  }
+  windows_ = {Panels<T>(9 * in.channels, filters), Panels<T>(9 * filters, in.channels),
+              Vector<T>(9 * filters * in.channels),
+              Vector<T>::Zero(out_.height * (out_.width + 4) * filters),
+              Vector<T>(kGradientRows * out_.width * kPanelWidth<T>)};
+}
 
 template <typename T>
 void Conv3x3<T>::Forward(const T* w, Extent extent, Rng*, const T* x, T* y) {
+  if (winograd_) return winograd_->Forward(w, extent.rows(), x, y);
   const Index row = in_.width * in_.channels;
   const Index filters = out_.channels;
   const T* bias = w + 9 * in_.channels * filters;
-  filters_.Pack(View(w, 9 * in_.channels, filters));
+  windows_.filters.Pack(View(w, 9 * in_.channels, filters));
   for (Index image = 0; image < extent.rows(); ++image) {
-    for (Index i = 0; i < filters_.count(); ++i) {
+    for (Index i = 0; i < windows_.filters.count(); ++i) {
       const Index n = i * kPanelWidth<T>;
       for (Index line = 0; line < out_.height; ++line) {
         const Strip<T> windows{x + image * inputs() + line * row, in_.channels, 3, 3 * in_.channels,
                                row};
         T* to = y + image * outputs() + line * out_.width * filters + n;
-        MultiplyPanel<T>(windows, out_.width, filters_.panel(i), bias + n, 0,
-                         View(to, out_.width, filters_.width(i), filters));
+        MultiplyPanel<T>(windows, out_.width, windows_.filters.panel(i), bias + n, 0,
+                         View(to, out_.width, windows_.filters.width(i), filters));
       }
     }
   }
@@ -67,6 +71,7 @@ void Conv3x3<T>::Backward(const T* w, Extent extent, const T* x, const T*, const
   const Index pixels = out_.height * out_.width;
   SumRows<T>(View(dy, extent.rows() * pixels, out_.channels), dw + 9 * in_.channels * out_.channels,
              write);
+  if (winograd_) return winograd_->Backward(w, extent.rows(), x, dy, dx, dw, write);
   if (dx) PackFlipped(w);
   for (Index image = 0; image < extent.rows(); ++image) {
     const T* error = dy + image * outputs();
@@ -79,10 +84,10 @@ template <typename T>
 void Conv3x3<T>::PackFlipped(const T* w) {
   const Index block = in_.channels * out_.channels;
   for (Index tap = 0; tap < 9; ++tap) {
-    View(flat_.data() + tap * block, out_.channels, in_.channels) =
+    View(windows_.flat.data() + tap * block, out_.channels, in_.channels) =
         View(w + (8 - tap) * block, in_.channels, out_.channels).transpose();
   }
-  flipped_.Pack(View(std::as_const(flat_).data(), 9 * out_.channels, in_.channels));
+  windows_.flipped.Pack(View(std::as_const(windows_.flat).data(), 9 * out_.channels, in_.channels));
 }
 
 // dx is the correlation of dy, zero outside its image, with the flipped filters.
@@ -92,21 +97,22 @@ void Conv3x3<T>::InputGradient(const T* dy, T* dx) {
   const Index row = (out_.width + 4) * filters;
   for (Index line = 0; line < out_.height; ++line) {
     std::copy_n(dy + line * out_.width * filters, out_.width * filters,
-                padded_.data() + line * row + 2 * filters);
+                windows_.padded.data() + line * row + 2 * filters);
   }
-  for (Index i = 0; i < flipped_.count(); ++i) {
+  for (Index i = 0; i < windows_.flipped.count(); ++i) {
     const Index n = i * kPanelWidth<T>;
     for (Index line = 0; line < in_.height; ++line) {
       // Rows line-2 .. line of dy, as far as they exist.
       const Index first = std::max<Index>(line - 2, 0);
       const Index last = std::min(line, out_.height - 1);
       const Index skipped = first - (line - 2);
-      const Strip<T> windows{padded_.data() + first * row, filters, last - first + 1, 3 * filters,
-                             row};
+      const Strip<T> windows{windows_.padded.data() + first * row, filters, last - first + 1,
+                             3 * filters, row};
       MultiplyPanel<T>(windows, in_.width,
-                       flipped_.panel(i) + skipped * 3 * filters * kPanelWidth<T>, nullptr, 0,
-                       View(dx + line * in_.width * in_.channels + n, in_.width, flipped_.width(i),
-                            in_.channels));
+                       windows_.flipped.panel(i) + skipped * 3 * filters * kPanelWidth<T>, nullptr,
+                       0,
+                       View(dx + line * in_.width * in_.channels + n, in_.width,
+                            windows_.flipped.width(i), in_.channels));
     }
   }
 }
@@ -119,16 +125,16 @@ void Conv3x3<T>::FilterGradient(const T* x, const T* dy, T* dw, Write write) {
   for (Index line = 0; line < out_.height; line += kGradientRows) {
     const Index lines = std::min(kGradientRows, out_.height - line);
     const bool add = write == Write::kAdd || line > 0;
-    for (Index i = 0; i < filters_.count(); ++i) {
+    for (Index i = 0; i < windows_.filters.count(); ++i) {
       const Index n = i * kPanelWidth<T>;
-      PackPanel<T>(View(dy + line * out_.width * filters + n, lines * out_.width, filters_.width(i),
-                        filters),
-                   panel_.data());
+      PackPanel<T>(View(dy + line * out_.width * filters + n, lines * out_.width,
+                        windows_.filters.width(i), filters),
+                   windows_.panel.data());
       for (Index tap = 0; tap < 3; ++tap) {
         const Strip<T> windows{x + (line + tap) * row, in_.channels, lines, out_.width, row};
         T* to = dw + tap * run * filters + n;
-        MultiplyPanelTransposedA<T>(windows, run, panel_.data(), add ? to : nullptr, filters,
-                                    View(to, run, filters_.width(i), filters));
+        MultiplyPanelTransposedA<T>(windows, run, windows_.panel.data(), add ? to : nullptr,
+                                    filters, View(to, run, windows_.filters.width(i), filters));
       }
     }
   }

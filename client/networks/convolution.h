@@ -4,20 +4,18 @@
 #ifndef LEEWAY_CLIENT_NETWORKS_CONVOLUTION_H_
 #define LEEWAY_CLIENT_NETWORKS_CONVOLUTION_H_
 
+#include <optional>
+
+#include "client/networks/image_size.h"
 #include "client/networks/layer.h"
+#include "client/networks/winograd.h"
 
 namespace leeway::networks {
 
-struct ImageSize {
-  Index height;
-  Index width;
-  Index channels;
-  Index size() const { return height * width * channels; }
-};
-
 // Correlation with 3x3 filters, no padding: height and width shrink by 2.
 // Parameters: filters [3, 3, channels, filters], then bias [filters] (as in
-// Keras; PyTorch stores [filters, channels, 3, 3]).
+// Keras; PyTorch stores [filters, channels, 3, 3]). With many channels and filters by
+// Winograd's algorithm, else window by window.
 template <typename T>
 class Conv3x3 final : public Layer<T> {
  public:
@@ -31,17 +29,22 @@ class Conv3x3 final : public Layer<T> {
                 Write write) override;
 
  private:
+  struct Windows {      // scratch for what goes window by window
+    Panels<T> filters;  // [3*3*channels, filters]
+    Panels<T> flipped;  // [3*3*filters, channels], both image axes reversed
+    Vector<T> flat;     // flipped before packing
+    Vector<T> padded;   // dy of one image between two zero columns on either side
+    Vector<T> panel;    // a few rows of dy, packed
+  };
+
   void PackFlipped(const T* w);
   void InputGradient(const T* dy, T* dx);
   void FilterGradient(const T* x, const T* dy, T* dw, Write write);
 
   const ImageSize in_;
   const ImageSize out_;
-  Panels<T> filters_;  // [3*3*channels, filters]
-  Panels<T> flipped_;  // [3*3*filters, channels], both image axes reversed
-  Vector<T> flat_;     // flipped_ before packing
-  Vector<T> padded_;   // dy of one image between two zero columns on either side
-  Vector<T> panel_;    // a few rows of dy, packed
+  std::optional<Winograd3x3<T>> winograd_;  // where it suits
+  Windows windows_;                         // elsewhere
 };
 
 // Largest of each 2x2 square; an odd last row or column is left out. The gradient

@@ -58,6 +58,66 @@ TEST(Conv3x3Test, GradientsMatchFiniteDifferences) {
   ExpectGradients(wide, {2});
 }
 
+// Channels and filters for which Winograd's algorithm is chosen; tiles that reach beyond the
+// edge of the image, and more of them than are worked on together.
+TEST(Conv3x3Test, WinogradGradientsMatchFiniteDifferences) {
+  ASSERT_TRUE(Winograd3x3<double>::Suits({6, 9, 16}, 32));
+  Conv3x3<double> uneven({6, 9, 16}, 32);
+  ExpectGradients(uneven, {2});
+}
+
+// y, dx and dw of `layer` against sums by definition, within `share` of the largest.
+template <typename T>
+void ExpectPlainSums(ImageSize in, Index filters, double share) {
+  const Index images = 3, height = in.height - 2, width = in.width - 2;
+  Conv3x3<T> layer(in, filters);
+  const Vector<T> w = Random<T>(layer.parameters(), 1), x = Random<T>(images * in.size(), 2);
+  const Vector<T> dy = Random<T>(images * layer.outputs(), 3);
+  Vector<T> y(dy.size()), dx(x.size()), dw(w.size());
+  layer.Forward(w.data(), {images}, nullptr, x.data(), y.data());
+  layer.Backward(w.data(), {images}, x.data(), y.data(), dy.data(), dx.data(), dw.data(),
+                 Write::kSet);
+  Vector<double> plain_y(y.size()), plain_dx = Vector<double>::Zero(x.size()),
+                                    plain_dw = Vector<double>::Zero(w.size());
+  for (Index pixel = 0; pixel < images * height * width; ++pixel) {
+    const Index image = pixel / (height * width), row = pixel / width % height;
+    const Index col = pixel % width;
+    for (Index f = 0; f < filters; ++f) {
+      double sum = w[9 * in.channels * filters + f];
+      const double error = dy[pixel * filters + f];
+      plain_dw[9 * in.channels * filters + f] += error;
+      for (Index k = 0; k < 9 * in.channels; ++k) {
+        const Index i = k / (3 * in.channels), j = k / in.channels % 3, c = k % in.channels;
+        const Index from = image * in.size() + ((row + i) * in.width + col + j) * in.channels + c;
+        sum += static_cast<double>(x[from]) * w[k * filters + f];
+        plain_dx[from] += error * w[k * filters + f];
+        plain_dw[k * filters + f] += error * x[from];
+      }
+      plain_y[pixel * filters + f] = sum;
+    }
+  }
+  const auto error = [](const Vector<T>& found, const Vector<double>& plain) {
+    return (found.template cast<double>() - plain).norm() / plain.norm();
+  };
+  EXPECT_LT(error(y, plain_y), share);
+  EXPECT_LT(error(dx, plain_dx), share);
+  EXPECT_LT(error(dw, plain_dw), share);
+}
+
+TEST(Conv3x3Test, WinogradIsThePlainSum) {
+  const ImageSize in{31, 30, 16};  // 8 x 7 tiles: two bands, the last tiles cut off
+  ASSERT_TRUE(Winograd3x3<double>::Suits(in, 32));
+  ExpectPlainSums<double>(in, 32, 1e-14);
+  ExpectPlainSums<float>(in, 32, 2e-6);
+}
+
+TEST(Conv3x3Test, WindowByWindowIsThePlainSum) {
+  const ImageSize in{9, 8, 3};
+  ASSERT_FALSE(Winograd3x3<double>::Suits(in, 5));
+  ExpectPlainSums<double>(in, 5, 1e-14);
+  ExpectPlainSums<float>(in, 5, 2e-6);
+}
+
 TEST(Conv3x3Test, IsTheCorrelationOfItsFormula) {
   const ImageSize in{5, 7, 2};
   Conv3x3<double> layer(in, 3);
