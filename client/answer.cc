@@ -113,7 +113,7 @@ class Gathering {
 
   template <typename T>
   absl::Status Take(size_t place, ClientReport<T>& report) {
-    if (!steps_.empty()) {
+    if (!steps_.empty() && !(only_limit_ && IsShort(report, order_.task(), sums_))) {
       const ReportContext context{order_.task(), sums_, seed_, order_.round(),
                                   ClientKey(worker_.ClientId(ClientAt(place)))};
       for (const std::unique_ptr<ReportStep>& step : steps_) {
@@ -144,6 +144,7 @@ class Gathering {
   const bool summed_;
   const TaskSums sums_;
   const std::vector<std::unique_ptr<ReportStep>> steps_;
+  const bool only_limit_ = order_.task().max_norm() > 0 && steps_.size() == 1;
   std::vector<absl::Status> outcomes_;  // by place in the order
   std::optional<AnyReport> single_;     // of an order for one client
   std::mutex mu_;

@@ -44,6 +44,18 @@ class NormLimit : public ReportStep {
 
 }  // namespace
 
+template <typename T>
+bool IsShort(const ClientReport<T>& report, const v1::Task& task, const TaskSums& sums) {
+  const int place = sums.vector(kDisplacement);
+  if (place == TaskSums::kNone) return true;
+  const size_t dimension = sums.shape().dimension;
+  const auto displacement = absl::MakeConstSpan(report.vectors)
+                                .subspan(static_cast<size_t>(place) * dimension, dimension);
+  return SquaredNorm<T>(displacement) < 0.99 * task.max_norm() * task.max_norm();
+}
+template bool IsShort<float>(const ClientReport<float>&, const v1::Task&, const TaskSums&);
+template bool IsShort<double>(const ClientReport<double>&, const v1::Task&, const TaskSums&);
+
 std::unique_ptr<ReportStep> MakeNormLimit() { return std::make_unique<NormLimit>(); }
 
 std::vector<std::unique_ptr<ReportStep>> StepsFor(const v1::Task& task) {

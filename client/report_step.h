@@ -33,6 +33,9 @@ class ReportStep {
 
 // Brings a displacement that is longer than task.max_norm down to it, or refuses it.
 std::unique_ptr<ReportStep> MakeNormLimit();
+// Is its displacement well within task.max_norm, so that the step above has nothing to do?
+template <typename T>
+bool IsShort(const ClientReport<T>& report, const v1::Task& task, const TaskSums& sums);
 // Writes the vectors in a short encoding: afterwards the report holds what the server will
 // read, the bytes, and how far that is from the exact vectors.
 std::unique_ptr<ReportStep> MakeShortEncoding();

@@ -323,6 +323,7 @@ void TaskSums::Derive(uint64_t weight, absl::Span<const T> vectors, absl::Span<d
                       bool decoded) const {
   int last = kNone;  // the vector whose squared norm is known: many counts are of one vector
   double last_squared = 0;
+  double last_norm = 0;
   for (const Derived& one : derived_) {
     if (decoded && one.from_vector) continue;
     double value = 1;
@@ -331,11 +332,10 @@ void TaskSums::Derive(uint64_t weight, absl::Span<const T> vectors, absl::Span<d
         last = one.source;
         last_squared = SquaredNorm(
             vectors.subspan(static_cast<size_t>(last) * shape_.dimension, shape_.dimension));
+        last_norm = std::sqrt(last_squared);
       }
       value = last_squared;
-      if (one.count) {
-        value = std::sqrt(value) > one.threshold ? 1 / static_cast<double>(weight) : 0;
-      }
+      if (one.count) value = last_norm > one.threshold ? 1 / static_cast<double>(weight) : 0;
     } else if (one.source != kNone) {
       value = numbers[static_cast<size_t>(one.source)];
       if (one.squared) value *= value;

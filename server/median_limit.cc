@@ -70,7 +70,10 @@ std::vector<double> MedianLimit::Thresholds() const {
 }
 
 void MedianLimit::Ask(v1::Task& task) const {
-  for (const double threshold : Thresholds()) AskAbove(kDisplacementAbove, threshold, task);
+  std::vector<double> thresholds = Thresholds();
+  // How many are above the last of them is only of interest in the first round (IsExceeded).
+  if (automatic() && median_ > 0) thresholds.pop_back();
+  for (const double threshold : thresholds) AskAbove(kDisplacementAbove, threshold, task);
   if (median_ == 0) return;
   task.set_max_norm(limit());
   task.set_clip(true);
@@ -80,7 +83,7 @@ void MedianLimit::Ask(v1::Task& task) const {
 void MedianLimit::Absorb(const v1::Task& task, const Tally& tally) {
   const std::vector<double> thresholds = Thresholds();
   const std::vector<Count> counts = CountsOf(task, tally);
-  if (counts.size() < thresholds.size()) return;
+  if (counts.size() + 1 < thresholds.size()) return;
   if (tally.clients() < kFewestClients) {
     Forget();
     return;

@@ -142,7 +142,7 @@ TEST(MedianLimitTest, AutomaticIsThirtyMediansOrAsManyAsThereAreReports) {
 TEST(MedianLimitTest, AutomaticAsksForFewCounts) {
   MedianLimit limit(0, 256);
   Absorb(limit, {1, 1, 1, 1, 1});
-  EXPECT_EQ(TaskOf(limit).sums_size(), 1 + 4);  // the displacement, and counts
+  EXPECT_EQ(TaskOf(limit).sums_size(), 1 + 3);  // the displacement, and counts
 }
 
 TEST(MedianLimitTest, AutomaticNarrowsAsLongAsItBites) {
