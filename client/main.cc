@@ -224,7 +224,13 @@ int Main(int argc, char** argv) {
     _exit(130);  // what a client keeps is on the disk
   });
   const auto credentials = ChannelCredentials(flags.tls, flags.server, flags.insecure_anywhere);
-  if (!credentials.ok()) return Fail(2, credentials.status());
+  if (!credentials.ok()) {
+    // The worker that started this process says it to its user, who may not see this log.
+    if (flags.program.fd >= 0) {
+      ProcessWorker::Refuse(flags.program.fd, credentials.status().message());
+    }
+    return Fail(2, credentials.status());
+  }
   ConnectionOptions options;
   options.server = flags.server;
   options.credentials = *credentials;

@@ -37,6 +37,13 @@ absl::StatusOr<std::unique_ptr<ProcessWorker>> ProcessWorker::Start(
   return worker;
 }
 
+void ProcessWorker::Refuse(int fd, absl::string_view error) {
+  absl::StatusOr<WorkerProgram> program = WorkerProgram::Inherit(fd);
+  if (!program.ok()) return;
+  // One that has gone needs no reason.
+  program->socket().Send(FinishedMessage(error), absl::Now() + kFarewell).IgnoreError();
+}
+
 absl::Status ProcessWorker::EnsureReady() {
   if (!program_.running()) {
     if (options_.fd >= 0) return absl::UnavailableError("the worker has gone");

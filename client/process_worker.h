@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/shared_file.h"
 #include "client/worker.h"
@@ -41,6 +42,9 @@ class ProcessWorker : public Worker {
  public:
   // Starts the program, and learns from it which clients it hosts.
   static absl::StatusOr<std::unique_ptr<ProcessWorker>> Start(const ProcessWorkerOptions& options);
+
+  // Tells a worker that runs, on this descriptor, why there will be no run.
+  static void Refuse(int fd, absl::string_view error);
 
   v1::JoinRequest Hosted() const override { return hosted_; }
   size_t clients() const override { return static_cast<size_t>(hosted_.clients_size()); }

@@ -19,6 +19,8 @@ from leeway._tensors import DTYPES, Tensor, header
 
 VERSION = 1
 VARIABLE = "LEEWAY_WORKER_FD"
+OPTIONS = ("give_up", "insecure_anywhere", "log_format", "log_level", "mpi", "tls_ca", "tls_cert", "tls_key", "worker_deadline",
+           "worker_start_seconds")  # of leeway-client that users may give
 RESTARTS = 5  # of a leeway-client that was killed, without an order in between
 
 
@@ -269,6 +271,8 @@ def _end(child: subprocess.Popen, grace: Optional[float] = 15) -> int:
 def _flags(options: Mapping[str, Any]) -> List[str]:
     flags: List[str] = []
     for name, value in options.items():
+        if name not in OPTIONS:
+            raise Error(f"there is no option {name}; there are {', '.join(OPTIONS)}")
         flag = "--" + name.replace("_", "-")
         if value is True:
             flags.append(flag)

@@ -6,7 +6,7 @@ import unittest
 
 import numpy as np
 
-from leeway_case import SOURCE, TIMEOUT
+from leeway_case import SOURCE, TIMEOUT, read_safetensors
 from python_case import PythonCase
 
 
@@ -37,6 +37,38 @@ class BadInputTest(PythonCase):
         self.assertRegex(self.log(child.log_name),
                          r"Error: the run has failed: .*client 'a': ValueError: column 3 is empty")
         self.assertRegex(self.log("server.log"), r"refused a: ValueError: column 3 is empty \(client\d+.py, line 3\)")
+
+    def test_one_that_hangs_loses_its_place_and_comes_back(self):
+        """leeway-client cannot kill the Python that has started it: what it answers late is not taken for the next answer."""
+        script = ("import leeway, numpy as np, os, sys, time\n"
+                  "server, name, go = sys.argv[1:]\n"
+                  "calls = 0\n"
+                  "def gradient(w, batch):\n"
+                  "    global calls\n"
+                  "    calls += 1\n"
+                  "    while name == 'bad' and calls == 2 and not os.path.exists(go): time.sleep(0.01)\n"
+                  "    return 0.5 * float(w @ w), w - (1 if name == 'bad' else 3)\n"
+                  "leeway.join(server, gradient=gradient, data=(np.ones((3, 2)),), name=name, worker_deadline=5)\n")
+        sys.path.insert(0, os.path.join(SOURCE, "python"))
+        import leeway
+        leeway.save({"w": np.zeros(2)}, self.path("m.safetensors"))
+        config = self.write("c.textproto", 'model { file: "m.safetensors" } cohort { minimum_reports: 1 }\n'
+                            "phases { train { rounds: 5 local { step_size: 0.5 steps: 1 } drift_off: true } }")
+        server, address = self.start_server(config, 2)
+        clients = [self.client(script, address, name, self.path("go")) for name in ("good", "bad")]
+        self.await_text("server.log", "refused bad: the worker did not answer within 5s")
+        self.write("go", "")
+        self.finish(server)
+        for client in clients:
+            self.finish(client)
+        rounds = self.show()["rounds"]
+        self.assertEqual([r["reports"] for r in rounds][:2], [2, 1])
+        self.assertEqual(rounds[-1]["reports"], 2)
+        # Half of the way to the mean target of those that reported.
+        w = 0.0
+        for r in rounds:
+            w += 0.5 * ((2 if r["reports"] == 2 else 3) - w)
+        np.testing.assert_allclose(read_safetensors(self.show()["final_model"])["w"], w, rtol=1e-9)
 
     def failing(self, text, words):
         """A run of one client, whose tasks fail: what it says reaches the user and the server's record."""
@@ -99,6 +131,10 @@ class BadInputTest(PythonCase):
                 ("leeway.torch.join('x:1', torch.nn.Linear(2, 1), loss, (torch.ones(0, 2), torch.ones(0, 1)), name='a')",
                  "data of client 'a' has no examples"),
                 ("leeway.join('x:1', gradient=max, data=(np.ones((0, 2)),), name='a')", "data of client 'a' has no examples"),
+                ("leeway.join('fl.example.org:4760', gradient=max, data=(np.ones((3, 2)),))", "--insecure-anywhere"),
+                ("leeway.join('127.0.0.1:1', gradient=max, data=(np.ones((3, 2)),), tls_ca='none.crt')", "none.crt|--tls-cert"),
+                ("leeway.join('127.0.0.1:1', gradient=max, data=(np.ones((3, 2)),), tls_caa='ca.crt')",
+                 "there is no option tls_caa; there are .*tls_ca, tls_cert"),
                 ("leeway.join('', gradient=max, data=(np.ones((3, 2)),))", "no server: give its address"),
                 ("next(iter(leeway.Client('x:1', examples=0)))", "examples is 0; give the number"),
                 ("leeway.simulate('phases { train { } }', print, clients=2, model=torch.nn.Linear(2, 1))",
@@ -107,6 +143,13 @@ class BadInputTest(PythonCase):
                 child = self.client(start + text + "\n")
                 self.finish(child, 1)
                 self.assertRegex(self.log(child.log_name).splitlines()[-1], "^leeway._errors.Error: .*" + words)
+
+    def test_the_options_are_those_of_leeway_client(self):
+        sys.path.insert(0, os.path.join(SOURCE, "python"))
+        from leeway._serve import OPTIONS
+        said = self.run_program("leeway-client", "--help")[1]
+        for name in OPTIONS:
+            self.assertIn(f"--{name.replace('_', '-')} ", said)
 
     def test_a_shape_that_does_not_fit(self):
         sys.path.insert(0, os.path.join(SOURCE, "python"))
