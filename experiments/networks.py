@@ -1,12 +1,12 @@
 #!/usr/bin/python3
 """Release tests of networks at a plateau that local steps make, beside the same examples dealt at random.
 
-  experiments/networks.py --bin build/bin [--shakespeare FILE] [--only mlp cnn lstm] [--seeds 10]
+  experiments/networks.py --bin build/bin [--shakespeare FILE] [--only mlp cnn lstm roles] [--seeds 10]
 
 Each network trains with H local steps until it no longer gets anywhere; then comes a release test, and then
 training goes on with one step a round. Data: two kinds of clients that contradict each other (MLP); Fashion-MNIST, two
 classes per client, images of 14 x 14 (CNN; Debian package dataset-fashion-mnist); lines of one role of Shakespeare's
-plays per client (LSTM; TFF's shakespeare_train.h5). Prints the tables of docs/results.md, "Networks".
+plays per client, each in a spelling of its own (lstm) or as they are (roles; TFF's shakespeare_train.h5). Prints the tables of docs/results.md, "Networks".
 """
 
 import argparse
@@ -46,35 +46,43 @@ def two_classes(rng, _, clients=10, samples=200):
     return out
 
 
-def roles(rng, path, clients=6, samples=100, length=40):
-    """Lines of one role per client, of those with the most text; the next character of each is to be told."""
+def roles(rng, path, clients=6, samples=100, length=40, styles=False):
+    """Lines of one role per client, of those with the most text; the next character of each is to be told. With styles,
+    each role also has a spelling of its own: letters are moved on in the alphabet by as many places as no other role's."""
     import h5py
     with h5py.File(path, "r") as f:
         texts = {role: "\n".join(s.decode(errors="ignore") for s in f["examples"][role]["snippets"][()])
                  for role in f["examples"]}
-    longest = sorted(texts, key=lambda role: -len(texts[role]))[:3 * clients]
-    letters = {a: i + 1 for i, a in enumerate(sorted(set("".join(texts[r] for r in longest))))}
+    longest = sorted(texts, key=lambda role: (-len(texts[role]), role))[:3 * clients]
+    others = sorted({a for r in longest for a in texts[r].lower() if not "a" <= a <= "z"})
     out = []
-    for role in rng.choice(longest, clients, replace=False):
-        tokens = np.array([letters[a] for a in texts[role]], np.int32)
+    for c, role in enumerate(rng.choice(longest, clients, replace=False)):
+        shift = 4 * c if styles else 0
+        token = lambda a: 1 + (ord(a) - 97 + shift) % 26 if "a" <= a <= "z" else 27 + others.index(a)
+        tokens = np.array([token(a) for a in texts[role].lower()], np.int32)
         begins = rng.choice(len(tokens) // length - 1, samples, replace=False) * length
         rows = np.array([tokens[b:b + length + 1] for b in begins])
         out.append((rows[:, :-1], rows[:, 1:]))
     return out
 
 
+def spellings(rng, path):
+    return roles(rng, path, styles=True)
+
+
 # Data, model, local steps, step size, examples per step (0: all), rounds of them, rounds of one step after the test.
 KINDS = {
     "mlp": (disagreeing, "mlp { hidden: [8] classes: 2 }", 40, 0.3, 0, 90, 200),
-    "cnn": (two_classes, "cnn { filters: [4, 8] hidden: 16 classes: 10 }", 20, 0.1, 20, 60, 200),
-    "lstm": (roles, "lstm { vocabulary: 100 embedding: 8 hidden: [24] }", 20, 1, 8, 60, 200),
+    "cnn": (two_classes, "cnn { filters: [4, 8] hidden: 16 classes: 10 }", 20, 0.1, 20, 100, 200),
+    "lstm": (spellings, "lstm { vocabulary: 60 embedding: 8 hidden: [24] }", 40, 1, 8, 100, 400),
+    "roles": (roles, "lstm { vocabulary: 60 embedding: 8 hidden: [24] }", 40, 1, 8, 100, 400),
 }
 
 
 def config(kind, seed):
     _, model, h, eta, batch, rounds, after = KINDS[kind]
     rule = f"step_size: {eta} batch_size: {batch}"
-    train = lambda start, count, steps: f"""phases {{ train {{ start: {start} rounds: {count} drift_off: true loss_every: 50
+    train = lambda start, count, steps: f"""phases {{ train {{ start: {start} rounds: {count} drift_every: 1000 loss_every: 50
         local {{ {rule} steps: {steps} }} }} }}"""
     return f"""seed: {seed} model {{ {model} }} durability: RELAXED max_update: 64 {train("INITIAL", rounds, h)}
         phases {{ release {{ {rule} steps: [{h}] who_pays_off: true }} }} {train("CURRENT", after, 1)}"""
@@ -96,7 +104,7 @@ def main():
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     options = parser.parse_args()
     for kind in options.only:
-        if kind == "lstm" and not options.shakespeare:
+        if kind in ("lstm", "roles") and not options.shakespeare:
             continue
         print(f"\n{kind}\n\n| seed | lost | verdict | loss at the plateau | after one step a round | shuffled: lost | verdict |"
               "\n|---|---|---|---|---|---|---|", flush=True)

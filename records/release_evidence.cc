@@ -1,7 +1,9 @@
 #include "records/release_evidence.h"
 
 #include <algorithm>
+#include <boost/math/distributions/students_t.hpp>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -37,17 +39,33 @@ std::string IntervalText(const v1::ReleaseResult& result) {
                          result.interval_low(), result.interval_high());
 }
 
-// Whether chance had a part in the difference: not where all clients took full-batch steps.
 bool IsSampled(const RunSummary& run, const v1::ReleaseResult& result) {
-  return result.clients() < run.clients || !(result.batch_error() == 0);
+  return result.clients() < run.clients;
 }
 
-// Whether the difference is more than another sample of clients like these, or other batches,
-// could undo (docs/measures.md, 8). Where nothing was sampled the standard error over clients is
-// the yardstick; else the interval must exclude 0.
+// How far other batches could move the difference (95 %): 0 without batches, NaN if the branches
+// were taken only once.
+double BatchMargin(const v1::ReleaseResult& result) {
+  if (result.batch_error() == 0) return 0;
+  if (result.repeats() < 2) return std::numeric_limits<double>::quiet_NaN();
+  const boost::math::students_t distribution(result.repeats() - 1);
+  return boost::math::quantile(distribution, 0.975) * result.batch_error();
+}
+
+// Whether the difference is more than other batches, or another sample of clients like these,
+// could undo (docs/measures.md, 8). Of a sample of clients the interval must exclude 0; where all
+// took part their standard error is the yardstick.
 bool IsCertain(const RunSummary& run, const v1::ReleaseResult& result) {
-  return IsSampled(run, result) ? result.interval_low() > 0
-                                : result.difference() > result.standard_error();
+  if (IsSampled(run, result)) return result.interval_low() > 0;
+  return result.difference() > result.standard_error() && result.difference() > BatchMargin(result);
+}
+
+// Whether the difference cannot be a conflict's. Of all clients it is known up to the batches, as
+// that of a fixed point is.
+bool IsSurelySmall(const RunSummary& run, const v1::ReleaseResult& result) {
+  const double most =
+      IsSampled(run, result) ? result.interval_high() : result.difference() + BatchMargin(result);
+  return most < ConflictLost(run.config) * Scale(result);
 }
 
 // So small that even along the one direction between both models the optimum is not known
@@ -60,14 +78,11 @@ Finding FindingOf(const RunSummary& run, const v1::ReleaseResult& result) {
   const v1::RunConfig& config = run.config;
   if (result.clients() < 2 || !(Scale(result) > 0)) return Finding::kUncertain;
   const bool rounding = std::abs(result.difference()) <= kRounding * std::abs(result.local_loss());
-  const Finding finding = Decide(
-      config,
-      {.lost = rounding ? 0 : result.lost(),
-       // Of all clients and full batches the share is known exactly, as that of a fixed point is.
-       .surely_small = rounding || !IsSampled(run, result) ||
-                       result.interval_high() < ConflictLost(config) * Scale(result),
-       .more_than_chance = IsCertain(run, result) && result.efficiency() < kHalf,
-       .within_sampling_error = IsSamplingError(result)});
+  const Finding finding =
+      Decide(config, {.lost = rounding ? 0 : result.lost(),
+                      .surely_small = rounding || IsSurelySmall(run, result),
+                      .more_than_chance = IsCertain(run, result) && result.efficiency() < kHalf,
+                      .within_sampling_error = IsSamplingError(result)});
   // On the way local steps keep up whether clients agree or not.
   const bool settled = Progress(result) <= HarmlessLost(config);
   return finding == Finding::kHarmless && !settled ? Finding::kUncertain : finding;

@@ -73,27 +73,38 @@ TEST(ReleaseEvidenceTest, ChanceIsNoConflictAndNotHarmlessEither) {
   v1::ReleaseResult result = Settled(10, 0.05);
   result.set_standard_error(0.06);
   EXPECT_EQ(FindingOf(result), Finding::kUncertain);
-  // Of a sample, or with batches, the interval must exclude 0.
   result.set_standard_error(0.04);
   EXPECT_EQ(FindingOf(result), Finding::kConflict);
+  // Of a sample the interval must exclude 0.
   result.set_interval_low(-0.03);
   result.set_clients(50);
   EXPECT_EQ(FindingOf(result), Finding::kUncertain);
-  result.set_clients(100);
-  result.set_batch_error(0.04);
-  EXPECT_EQ(FindingOf(result), Finding::kUncertain);
-  // A wide interval around a small loss: another sample, or other batches, could show a conflict.
+  // A wide interval around a small loss: another sample could show a conflict.
   result = Settled(10, 0.005);
   result.set_interval_high(0.04);
   result.set_standard_error(0.008);
   result.set_clients(50);
   EXPECT_EQ(FindingOf(result), Finding::kUncertain);
-  result.set_clients(100);
-  result.set_batch_error(0.008);
-  EXPECT_EQ(FindingOf(result), Finding::kUncertain);
   // Of all clients with full batches the loss is known, as that of a fixed point is.
-  result.set_batch_error(0);
+  result.set_clients(100);
   EXPECT_EQ(FindingOf(result), Finding::kHarmless);
+}
+
+// Student's t for two degrees of freedom is 4.303.
+TEST(ReleaseEvidenceTest, OtherBatchesMustNotUndoIt) {
+  v1::ReleaseResult result = Settled(10, 0.05);
+  result.set_batch_error(0.01);
+  EXPECT_EQ(FindingOf(result), Finding::kUncertain);  // taken once: nobody knows
+  result.set_repeats(3);
+  EXPECT_EQ(FindingOf(result), Finding::kConflict);
+  result.set_batch_error(0.012);
+  EXPECT_EQ(FindingOf(result), Finding::kUncertain);
+  result = Settled(10, 0.005);
+  result.set_repeats(3);
+  result.set_batch_error(0.0057);
+  EXPECT_EQ(FindingOf(result), Finding::kHarmless);
+  result.set_batch_error(0.0059);
+  EXPECT_EQ(FindingOf(result), Finding::kUncertain);
 }
 
 TEST(ReleaseEvidenceTest, ATestThatComesTooEarlySaysSo) {
