@@ -71,10 +71,17 @@ std::string EvaluationResult(const v1::RoundRecord& record) {
 }
 
 std::string ConstantsText(const v1::ConstantsResult& constants) {
-  return absl::StrFormat("measured L = %.4g, mu = %.4g; over clients L up to %.4g, mu from %.4g",
-                         constants.smoothness(), constants.convexity(),
-                         constants.largest_client_smoothness(),
-                         constants.smallest_client_convexity());
+  std::string text = absl::StrFormat("measured L = %.4g, mu = %.4g", constants.smoothness(),
+                                     constants.convexity());
+  if (std::isfinite(constants.largest_client_smoothness())) {
+    absl::StrAppendFormat(&text, "; over clients L up to %.4g, mu from %.4g",
+                          constants.largest_client_smoothness(),
+                          constants.smallest_client_convexity());
+  }
+  if (const double mean = constants.mean_hessian_dissimilarity(); mean > 0) {
+    absl::StrAppendFormat(&text, "; Hessians differ by %.4g in the mean square", mean);
+  }
+  return text;
 }
 
 }  // namespace

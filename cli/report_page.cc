@@ -13,6 +13,7 @@
 #include "common/version.h"
 #include "records/epochs.h"
 #include "records/events.h"
+#include "records/measured_constants.h"
 
 namespace leeway {
 namespace {
@@ -83,18 +84,24 @@ std::string OptimumRow(const RunSummary& run) {
 }
 
 std::string ConstantsRow(const RunSummary& run) {
-  const v1::ConstantsResult* constants = FindConstants(run);
+  const v1::ConstantsResult* constants = FindMeasuredConstants(run);
   if (constants == nullptr) return "";
   const double condition =
       constants->largest_client_smoothness() / constants->smallest_client_convexity();
-  std::string text = absl::StrCat(
-      "L = ", ShortNumber(constants->smoothness()), ", μ = ", ShortNumber(constants->convexity()),
-      "; over clients L up to ", ShortNumber(constants->largest_client_smoothness()), ", μ from ",
-      ShortNumber(constants->smallest_client_convexity()));
+  std::string text = absl::StrCat("L = ", ShortNumber(constants->smoothness()),
+                                  ", μ = ", ShortNumber(constants->convexity()));
+  if (std::isfinite(constants->largest_client_smoothness())) {
+    absl::StrAppend(&text, "; over clients L up to ",
+                    ShortNumber(constants->largest_client_smoothness()), ", μ from ",
+                    ShortNumber(constants->smallest_client_convexity()));
+  }
   if (condition > 0) absl::StrAppend(&text, " (condition number ", ShortNumber(condition), ")");
   if (std::isfinite(constants->hessian_dissimilarity())) {
     absl::StrAppend(
         &text, "; Hessian dissimilarity β = ", ShortNumber(constants->hessian_dissimilarity()));
+  }
+  if (const double mean = constants->mean_hessian_dissimilarity(); mean > 0) {
+    absl::StrAppend(&text, "; in the mean square β₂ = ", ShortNumber(mean));
   }
   return Row("constants", absl::StrCat(text, constants->exact() ? "" : "; by Lanczos iteration"));
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/curvature_sums.h"
 #include "common/lanczos.h"
 #include "common/status.h"
 
@@ -16,8 +17,9 @@ Eigen::VectorXd Eigenvalues(const Eigen::MatrixXd& matrix) {
       .eigenvalues();
 }
 
-absl::StatusOr<double> DistanceToReference(Objective<double>& objective, const v1::Task& task,
-                                           const Vector<double>& w) {
+// The client's Hessian less the reference.
+absl::StatusOr<Eigen::MatrixXd> LessReference(Objective<double>& objective, const v1::Task& task,
+                                              const Vector<double>& w) {
   const auto n = static_cast<size_t>(w.size());
   if (task.reference_hessian().size() != n * n * sizeof(double)) {
     return absl::InvalidArgumentError(absl::StrCat("task.reference_hessian has ",
@@ -26,13 +28,15 @@ absl::StatusOr<double> DistanceToReference(Objective<double>& objective, const v
   }
   Eigen::MatrixXd reference(w.size(), w.size());
   std::memcpy(reference.data(), task.reference_hessian().data(), n * n * sizeof(double));
-  const Eigen::VectorXd values = Eigenvalues(Hessian(objective, w) - reference);
-  return values.cwiseAbs().maxCoeff();
+  return Eigen::MatrixXd(Hessian(objective, w) - reference);
 }
 
 absl::StatusOr<double> QuantityOf(absl::string_view name, Objective<double>& objective,
                                   const v1::Task& task, const Vector<double>& w) {
-  if (name == kHessianDistanceAbove) return DistanceToReference(objective, task, w);
+  if (name == kHessianDistanceAbove) {
+    LEEWAY_ASSIGN_OR_RETURN(const Eigen::MatrixXd distance, LessReference(objective, task, w));
+    return Eigenvalues(distance).cwiseAbs().maxCoeff();
+  }
   if (name == kConvexityAbove) {
     const std::optional<double> known = objective.ConvexityEverywhere();
     return known ? *known : SpectrumOf(objective, w).smallest;
@@ -43,15 +47,20 @@ absl::StatusOr<double> QuantityOf(absl::string_view name, Objective<double>& obj
 
 }  // namespace
 
-Vector<double> HessianVector(Objective<double>& objective, const Vector<double>& w,
+template <typename T>
+Vector<double> HessianVector(Objective<T>& objective, const Vector<double>& w,
                              const Vector<double>& v) {
   const double step = objective.DifferenceStep() / std::max(v.norm(), 1e-300);
   Vector<double> plus(w.size());
   Vector<double> minus(w.size());
-  objective.FullGradient(w + step * v, plus);
-  objective.FullGradient(w - step * v, minus);
+  objective.FullGradientInDouble(w + step * v, plus);
+  objective.FullGradientInDouble(w - step * v, minus);
   return (plus - minus) / (2 * step);
 }
+template Vector<double> HessianVector<float>(Objective<float>&, const Vector<double>&,
+                                             const Vector<double>&);
+template Vector<double> HessianVector<double>(Objective<double>&, const Vector<double>&,
+                                              const Vector<double>&);
 
 Eigen::MatrixXd Hessian(Objective<double>& objective, const Vector<double>& w) {
   Eigen::MatrixXd hessian(w.size(), w.size());
@@ -90,6 +99,12 @@ absl::Status ReportCurvature(Objective<double>& objective, const v1::Task& task,
     if (largest != TaskSums::kNone) {
       numbers[static_cast<size_t>(largest)] = std::pow(hessian.cwiseAbs().maxCoeff(), 2);
     }
+  }
+  if (const int squared = sums.vector(kSquaredHessianDistance); squared != TaskSums::kNone) {
+    LEEWAY_ASSIGN_OR_RETURN(const Eigen::MatrixXd distance, LessReference(objective, task, w));
+    const Eigen::MatrixXd square = distance * distance;
+    std::memcpy(vectors.data() + static_cast<size_t>(squared) * static_cast<size_t>(w.size()),
+                square.data(), static_cast<size_t>(square.size()) * sizeof(double));
   }
   for (const char* name : {kSmoothnessAbove, kConvexityAbove, kHessianDistanceAbove}) {
     if (sums.number(name) == TaskSums::kNone) continue;

@@ -1,6 +1,6 @@
-// What a client can tell of the curvature of its own loss: its Hessian, and the
-// extremes of its spectrum, for the constants phase. Double precision only: the
-// constants belong to convex models.
+// What a client can tell of the curvature of its own loss: its Hessian, the
+// extremes of its spectrum and products with its Hessian, for the constants phase.
+// Hessians and spectra are for convex models, in double precision; products are for any.
 #ifndef LEEWAY_CLIENT_CURVATURE_H_
 #define LEEWAY_CLIENT_CURVATURE_H_
 
@@ -17,7 +17,8 @@ namespace leeway {
 
 // Hessian times v at w, from a central difference of full-batch gradients (exact
 // up to rounding for linear regression, whose gradient is affine).
-Vector<double> HessianVector(Objective<double>& objective, const Vector<double>& w,
+template <typename T>
+Vector<double> HessianVector(Objective<T>& objective, const Vector<double>& w,
                              const Vector<double>& v);
 
 // The whole Hessian, made symmetric.

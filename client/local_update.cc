@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "client/curvature.h"
 #include "client/local_algorithm.h"
+#include "common/curvature_sums.h"
 #include "common/status.h"
 
 namespace leeway {
@@ -194,7 +195,24 @@ class Trajectory {
     Vector<T> u;
   };
 
+  // H_c v, or H_c (H_c v - u), with the vectors that the order carries.
+  absl::Status Products() {
+    const int product = local_task_.sums().vector(kHessianProduct);
+    const int spread = local_task_.sums().vector(kHessianSpread);
+    if (product == TaskSums::kNone && spread == TaskSums::kNone) return absl::OkStatus();
+    const Vector<double> w = start_.template cast<double>();
+    LEEWAY_ASSIGN_OR_RETURN(const Vector<T>* direction, local_task_.Other<T>(kDirection));
+    Vector<double> value = HessianVector(objective_, w, direction->template cast<double>());
+    if (product != TaskSums::kNone) Report(product) = value.template cast<T>();
+    if (spread == TaskSums::kNone) return absl::OkStatus();
+    LEEWAY_ASSIGN_OR_RETURN(const Vector<T>* mean, local_task_.Other<T>(kMeanProduct));
+    value = HessianVector(objective_, w, Vector<double>(value - mean->template cast<double>()));
+    Report(spread) = value.template cast<T>();
+    return absl::OkStatus();
+  }
+
   absl::Status Curvature() {
+    LEEWAY_RETURN_IF_ERROR(Products());
     if (!local_task_.curvature) return absl::OkStatus();
     if constexpr (std::is_same_v<T, double>) {
       return ReportCurvature(objective_, task_, local_task_.sums(), start_,
@@ -521,8 +539,11 @@ LocalTask::LocalTask(const v1::Task& task, size_t dimension, Others others)
   of_gradient = sums_.vector(kSignedGradient) != TaskSums::kNone ||
                 sums_.number(kNewtonDecrement) != TaskSums::kNone ||
                 sums_.number(kLargestGradient) != TaskSums::kNone;
-  curvature =
-      sums_.vector(kHessian) != TaskSums::kNone || sums_.number(kLargestHessian) != TaskSums::kNone;
+  products = sums_.vector(kHessianProduct) != TaskSums::kNone ||
+             sums_.vector(kHessianSpread) != TaskSums::kNone;
+  curvature = sums_.vector(kHessian) != TaskSums::kNone ||
+              sums_.vector(kSquaredHessianDistance) != TaskSums::kNone ||
+              sums_.number(kLargestHessian) != TaskSums::kNone;
   for (const char* name : {kSmoothnessAbove, kConvexityAbove, kHessianDistanceAbove}) {
     curvature = curvature || sums_.number(name) != TaskSums::kNone;
   }

@@ -38,7 +38,7 @@ class LocalTask {
            gradient != TaskSums::kNone || displacement != TaskSums::kNone || !drifts.empty() ||
            targets || of_gradient;
   }
-  bool only_tests() const { return !trains() && !curvature; }
+  bool only_tests() const { return !trains() && !curvature && !products; }
 
   // Places of sums that a trajectory fills; kNone where they are not asked for.
   int loss, loss_difference, gradient, displacement;
@@ -49,6 +49,7 @@ class LocalTask {
   std::vector<DriftSum> drifts;
   bool repeats = false;      // stochastic paths beside the first are needed
   bool curvature = false;    // Hessians or counts by spectrum
+  bool products = false;     // products with the Hessian
   bool tests = false;        // anything of the test part
   bool fine_tunes = false;   // after local steps
   bool targets = false;      // what the training targets are

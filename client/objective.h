@@ -51,6 +51,12 @@ class Objective {
   virtual void FullGradient(ConstVectorRef<T> w, VectorRef<T> gradient) {
     Evaluate(w, {}, gradient);
   }
+  // The same in double precision, for differences of gradients.
+  virtual void FullGradientInDouble(const Vector<double>& w, Vector<double>& gradient) {
+    Vector<T> own(w.size());
+    FullGradient(w.template cast<T>(), own);
+    gradient = own.template cast<double>();
+  }
   // Step of the central differences that Hessians are taken by; an affine gradient
   // allows 1, which leaves nothing but rounding.
   virtual double DifferenceStep() const { return 1e-4; }

@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/local_update.h"
+#include "common/curvature_sums.h"
+#include "common/digest.h"
 #include "common/model_file.h"
 #include "common/rng.h"
 #include "common/status.h"
@@ -94,6 +96,7 @@ absl::Status ProcessWorker::Prepare(const v1::Welcome& welcome) {
   seed_ = welcome.seed();
   model_.sha256.clear();
   others_.clear();
+  nearby_.sha256.clear();
   LEEWAY_ASSIGN_OR_RETURN(model_.file, SharedFile::Make("leeway-model"));
   LEEWAY_ASSIGN_OR_RETURN(answer_, SharedFile::Make("leeway-answer"));
   prepare_ = PrepareMessage(welcome, layout_);
@@ -166,16 +169,17 @@ absl::Status ProcessWorker::Compute(const v1::Order& order, const OrderModels& m
     if (!written.ok()) {
       take(place, written);
     } else if (std::holds_alternative<Vector<double>>(model)) {
-      take(place, ComputeOne<double>(order, client, sums));
+      take(place, ComputeOne<double>(order, models, client, sums));
     } else {
-      take(place, ComputeOne<float>(order, client, sums));
+      take(place, ComputeOne<float>(order, models, client, sums));
     }
   }
   return absl::OkStatus();
 }
 
 template <typename T>
-absl::StatusOr<AnyReport> ProcessWorker::ComputeOne(const v1::Order& order, uint32_t client,
+absl::StatusOr<AnyReport> ProcessWorker::ComputeOne(const v1::Order& order,
+                                                    const OrderModels& models, uint32_t client,
                                                     const WorkerSums& sums) {
   const v1::HostedClient& hosted = hosted_.clients(static_cast<int>(client));
   if (hosted.evaluator() && !sums.only_tests()) {
@@ -201,9 +205,12 @@ absl::StatusOr<AnyReport> ProcessWorker::ComputeOne(const v1::Order& order, uint
   }
   asked.sums = sums.asked();
   asked.answer_file = answer_.path();
-  LEEWAY_ASSIGN_OR_RETURN(WorkerReply reply, Answer(asked));
+  WorkerReply reply;
+  if (!sums.asked().empty()) {
+    LEEWAY_ASSIGN_OR_RETURN(reply, Answer(asked));
+  }
   if (sums.compares()) {
-    LEEWAY_ASSIGN_OR_RETURN(reply.numbers[WorkerSums::kOtherLoss], OtherLoss(std::move(asked)));
+    LEEWAY_ASSIGN_OR_RETURN(reply.numbers[WorkerSums::kOtherLoss], OtherLoss(asked));
   }
   ClientReport<T> report;
   absl::Status complete = ReadVectors<T>(sums, report.vectors);
@@ -216,7 +223,74 @@ absl::StatusOr<AnyReport> ProcessWorker::ComputeOne(const v1::Order& order, uint
     Drop();
     return complete;
   }
+  if (sums.products()) {
+    LEEWAY_RETURN_IF_ERROR(FillProduct<T>(order.task(), asked, models, report));
+  }
   return AnyReport(std::move(report));
+}
+
+template <typename T>
+absl::StatusOr<Vector<double>> ProcessWorker::GradientAt(WorkerOrder order,
+                                                         const Vector<double>& w) {
+  if (nearby_.file.path().empty()) {
+    LEEWAY_ASSIGN_OR_RETURN(nearby_.file, SharedFile::Make("leeway-nearby"));
+  }
+  const Parameters model = Vector<T>(w.template cast<T>());
+  v1::ModelRef ref;
+  const auto& values = std::get<Vector<T>>(model);
+  ref.set_sha256(Sha256Hex(absl::string_view(reinterpret_cast<const char*>(values.data()),
+                                             static_cast<size_t>(values.size()) * sizeof(T))));
+  LEEWAY_RETURN_IF_ERROR(WriteModel(ref, model, nearby_));
+  order.model = {nearby_.file.path(), nearby_.sha256};
+  order.others.clear();
+  v1::Task task;
+  leeway::Ask(kGradient, task);
+  const WorkerSums sums(task, static_cast<size_t>(w.size()));
+  order.sums = sums.asked();
+  LEEWAY_ASSIGN_OR_RETURN(const WorkerReply reply, Answer(std::move(order)));
+  ClientReport<T> gradient;
+  absl::Status complete = ReadVectors<T>(sums, gradient.vectors);
+  if (complete.ok()) complete = sums.Complete<T>(reply.numbers, 1, 1, gradient);
+  if (!complete.ok()) {
+    Drop();
+    return complete;
+  }
+  return Vector<double>(
+      Eigen::Map<const Vector<T>>(gradient.vectors.data(), w.size()).template cast<double>());
+}
+
+template <typename T>
+absl::StatusOr<Vector<double>> ProcessWorker::HessianVector(const WorkerOrder& order,
+                                                            const Vector<double>& w,
+                                                            const Vector<double>& v) {
+  // In float32 rounding asks for long steps; in float64 short ones leave kinks aside.
+  constexpr double kStep = std::is_same_v<T, float> ? 1e-3 : 1e-7;
+  const double step = kStep * std::max(1.0, w.norm()) / std::max(v.norm(), 1e-300);
+  LEEWAY_ASSIGN_OR_RETURN(const Vector<double> plus, GradientAt<T>(order, w + step * v));
+  LEEWAY_ASSIGN_OR_RETURN(const Vector<double> minus, GradientAt<T>(order, w - step * v));
+  return Vector<double>((plus - minus) / (2 * step));
+}
+
+template <typename T>
+absl::Status ProcessWorker::FillProduct(const v1::Task& task, const WorkerOrder& order,
+                                        const OrderModels& models, ClientReport<T>& report) {
+  const LocalTask local(task, static_cast<size_t>(SizeOf(*models.model)), models.others);
+  if (local.sums().vectors() != 1) {
+    return absl::UnimplementedError(
+        "task.sums asks for a product with the Hessian beside other vectors, which clients of "
+        "worker programs do not report; install the server's version of Leeway");
+  }
+  const Vector<double> w = std::get<Vector<T>>(*models.model).template cast<double>();
+  LEEWAY_ASSIGN_OR_RETURN(const Vector<T>* direction, local.Other<T>(kDirection));
+  LEEWAY_ASSIGN_OR_RETURN(Vector<double> value,
+                          HessianVector<T>(order, w, direction->template cast<double>()));
+  if (Asks(task, kHessianSpread)) {
+    LEEWAY_ASSIGN_OR_RETURN(const Vector<T>* mean, local.Other<T>(kMeanProduct));
+    LEEWAY_ASSIGN_OR_RETURN(
+        value, HessianVector<T>(order, w, Vector<double>(value - mean->template cast<double>())));
+  }
+  Eigen::Map<Vector<T>>(report.vectors.data(), w.size()) = value.template cast<T>();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<double> ProcessWorker::OtherLoss(WorkerOrder order) {

@@ -76,8 +76,18 @@ class ProcessWorker : public Worker {
   absl::Status WriteModels(const v1::Order& order, const OrderModels& models);
   absl::Status WriteModel(const v1::ModelRef& ref, const Parameters& model, ModelFile& file);
   template <typename T>
-  absl::StatusOr<AnyReport> ComputeOne(const v1::Order& order, uint32_t client,
-                                       const WorkerSums& sums);
+  absl::StatusOr<AnyReport> ComputeOne(const v1::Order& order, const OrderModels& models,
+                                       uint32_t client, const WorkerSums& sums);
+  // The client's Hessian times v at w, from the gradients of two more orders like this one.
+  template <typename T>
+  absl::StatusOr<Vector<double>> HessianVector(const WorkerOrder& order, const Vector<double>& w,
+                                               const Vector<double>& v);
+  template <typename T>
+  absl::StatusOr<Vector<double>> GradientAt(WorkerOrder order, const Vector<double>& w);
+  // H_c v or H_c (H_c v - u), whichever the task asks for.
+  template <typename T>
+  absl::Status FillProduct(const v1::Task& task, const WorkerOrder& order,
+                           const OrderModels& models, ClientReport<T>& report);
   // The loss at the other model of this order: any worker can tell it.
   absl::StatusOr<double> OtherLoss(WorkerOrder order);
   // The worker's answer to this order, which gets its number here; if it ends, it is
@@ -104,6 +114,7 @@ class ProcessWorker : public Worker {
   uint64_t seed_ = 0;
   ModelFile model_;
   std::map<std::string, ModelFile> others_;  // of the last order, by name
+  ModelFile nearby_;                         // where a gradient is asked for, beside the model
   SharedFile answer_;
   uint64_t orders_ = 0;  // sent so far
 };

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/local_update.h"
+#include "common/curvature_sums.h"
 #include "common/status.h"
 
 namespace leeway {
@@ -32,6 +33,9 @@ bool IsOfTargets(absl::string_view name) {
 bool IsOfTensors(absl::string_view name) {
   return name == kHessianDistanceAbove || name == kNewtonDecrement || name == kLargestGradient;
 }
+
+// Made here, of the worker's gradients at other models.
+bool IsProduct(absl::string_view name) { return name == kHessianProduct || name == kHessianSpread; }
 
 bool IsTest(absl::string_view name) {
   return name == kTestExamples || name == kTestLoss || name == kTestCorrect ||
@@ -61,6 +65,10 @@ WorkerSums::WorkerSums(const v1::Task& task, size_t dimension)
     only_tests_ = only_tests_ && IsTest(sum.name());
     if (sum.shape() == v1::NUMBER) {
       AskForNumber(sum, place++);
+    } else if (IsProduct(sum.name())) {
+      products_ = true;
+    } else if (sum.name() == kSquaredHessianDistance) {
+      AskFor(kHessian, 0, v1::MATRIX);
     } else {
       // A worker's gradient gets its sign here.
       AskFor(sum.name() == kSignedGradient ? kGradient : sum.name(), sum.steps(), sum.shape());
@@ -124,16 +132,19 @@ absl::StatusOr<WorkerSums::OfTensors> WorkerSums::Measure(absl::Span<const T> va
     const Eigen::MatrixXd own =
         Eigen::Map<const Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic>>(found, n, n)
             .template cast<double>();
-    if (sums_.number(kHessianDistanceAbove) == TaskSums::kNone) return out;
+    if (sums_.number(kHessianDistanceAbove) == TaskSums::kNone &&
+        sums_.vector(kSquaredHessianDistance) == TaskSums::kNone) {
+      return out;
+    }
     if (task_.reference_hessian().size() != dimension_ * dimension_ * sizeof(double)) {
       return absl::InvalidArgumentError("task.reference_hessian has another size than the model");
     }
     Eigen::MatrixXd reference(n, n);
     std::memcpy(reference.data(), task_.reference_hessian().data(),
                 task_.reference_hessian().size());
-    const Eigen::MatrixXd difference = 0.5 * (own + own.transpose()) - reference;
+    out.difference = 0.5 * (own + own.transpose()) - reference;
     out.hessian_distance =
-        Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd>(difference, Eigen::EigenvaluesOnly)
+        Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd>(out.difference, Eigen::EigenvaluesOnly)
             .eigenvalues()
             .cwiseAbs()
             .maxCoeff();
@@ -197,6 +208,12 @@ absl::Status WorkerSums::Complete(const std::map<std::string, double>& numbers, 
   if (const int place = sums_.vector(kSignedGradient); place != TaskSums::kNone) {
     Eigen::Map<Vector<T>>(report.vectors.data() + static_cast<size_t>(place) * dimension_,
                           static_cast<Eigen::Index>(dimension_)) *= static_cast<T>(sign);
+  }
+  if (const int place = sums_.vector(kSquaredHessianDistance); place != TaskSums::kNone) {
+    const auto n = static_cast<Eigen::Index>(dimension_);
+    Eigen::Map<Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic>>(
+        report.vectors.data() + static_cast<size_t>(place) * dimension_, n, n) =
+        (of_tensors.difference * of_tensors.difference).template cast<T>();
   }
   report.weight = weight;
   report.numbers.assign(sums_.numbers(), 0);

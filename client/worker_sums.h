@@ -4,6 +4,7 @@
 #ifndef LEEWAY_CLIENT_WORKER_SUMS_H_
 #define LEEWAY_CLIENT_WORKER_SUMS_H_
 
+#include <Eigen/Core>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -25,6 +26,8 @@ class WorkerSums {
   WorkerSums(const v1::Task& task, size_t dimension);
 
   const std::vector<AskedSum>& asked() const { return asked_; }
+  // A product with the Hessian is asked for: the report's only vector, which the caller fills in.
+  bool products() const { return products_; }
   // The loss at the order's other model is needed, too: Complete wants it as kOtherLoss.
   bool compares() const { return sums_.number(kLossDifference) != TaskSums::kNone; }
   static constexpr char kOtherLoss[] = "other loss";  // not a name of the protocol
@@ -44,6 +47,7 @@ class WorkerSums {
   // Numbers of the task that are made of gradient and Hessian; 0 where they are not asked for.
   struct OfTensors {
     double hessian_distance = 0;
+    Eigen::MatrixXd difference = {};  // of the Hessian and the task's reference
     double newton_decrement = 0;
     double largest_gradient_squared = 0;
   };
@@ -67,6 +71,7 @@ class WorkerSums {
   std::vector<AskedSum> asked_;
   std::vector<TensorSpec> tensors_;
   bool only_tests_ = true;
+  bool products_ = false;
 };
 
 }  // namespace leeway

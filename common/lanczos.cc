@@ -20,8 +20,8 @@ Eigen::VectorXd RitzValues(const std::vector<double>& diagonal, const std::vecto
 
 }  // namespace
 
-Lanczos::Lanczos(Eigen::Index dimension, uint32_t iterations)
-    : iterations_(std::min<uint32_t>(iterations, static_cast<uint32_t>(dimension))) {
+Lanczos::Lanczos(Eigen::Index dimension, uint32_t iterations, Keep keep)
+    : iterations_(std::min<uint32_t>(iterations, static_cast<uint32_t>(dimension))), keep_(keep) {
   // A fixed random start: it meets every eigenvector, and results repeat.
   Rng rng(0, 0, static_cast<uint64_t>(dimension), Purpose::kLanczos);
   Vector<double> start(dimension);
@@ -42,6 +42,7 @@ void Lanczos::Observe(const Vector<double>& product) {
   if (done_) return;
   off_diagonal_.push_back(beta);
   basis_.push_back(next / beta);
+  if (keep_ == Keep::kLastTwo && basis_.size() > 2) basis_.erase(basis_.begin());
 }
 
 double Lanczos::smallest() const { return RitzValues(diagonal_, off_diagonal_).minCoeff(); }

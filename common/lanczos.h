@@ -1,7 +1,8 @@
-// Lanczos iteration by reverse communication, with full reorthogonalisation: it
-// says which vector it wants the matrix times, and is told. Both sides use it:
-// the server on federated gradients, a client on its own. A value; not
-// thread-safe.
+// Lanczos iteration by reverse communication: it says which vector it wants the
+// matrix times, and is told. With full reorthogonalisation, or, for large
+// dimensions, with the last two vectors alone: then the extreme Ritz values are
+// as good, but others may appear twice. Both sides use it: the server on federated
+// gradients, a client on its own. A value; not thread-safe.
 #ifndef LEEWAY_COMMON_LANCZOS_H_
 #define LEEWAY_COMMON_LANCZOS_H_
 
@@ -14,8 +15,10 @@ namespace leeway {
 
 class Lanczos {
  public:
+  enum class Keep { kAll, kLastTwo };
+
   // At most `iterations` products with a symmetric matrix of this dimension.
-  Lanczos(Eigen::Index dimension, uint32_t iterations);
+  Lanczos(Eigen::Index dimension, uint32_t iterations, Keep keep = Keep::kAll);
 
   bool done() const { return done_; }
   // The unit vector that the matrix is wanted times.
@@ -30,6 +33,7 @@ class Lanczos {
 
  private:
   uint32_t iterations_;
+  Keep keep_;
   bool done_ = false;
   std::vector<Vector<double>> basis_;
   std::vector<double> diagonal_;

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/curvature_sums.h"
 
 namespace leeway {
 namespace {
@@ -44,6 +45,9 @@ constexpr KnownSum kKnown[] = {
     {kControlChange, v1::VECTOR, 0, 0},
     {kSignedGradient, v1::VECTOR, 0, 0},
     {kHessian, v1::MATRIX, 0, 0},
+    {kSquaredHessianDistance, v1::MATRIX, 0, 0},
+    {kHessianProduct, v1::VECTOR, 0, 0},
+    {kHessianSpread, v1::VECTOR, 0, 0},
     {kLoss, v1::NUMBER, -kAny, kAny},
     {kIterateBiasSquared, v1::NUMBER, -kAny, kAny},  // an unbiased estimate may be negative
     {kPseudoGradientVariance, v1::NUMBER, 0, kAny},

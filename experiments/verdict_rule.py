@@ -161,7 +161,8 @@ def run(options, data, model, weighting, h):
         leeway = os.path.join(options.bin, "leeway")
         subprocess.run([leeway, "run", path, "--data", os.path.join(folder, "data"), "--out", out, "--processes", "1"],
                        check=True, stdout=subprocess.DEVNULL)
-        return json.loads(subprocess.check_output([leeway, "drift", out, "--json"]))["evidence"][0]
+        answer = json.loads(subprocess.check_output([leeway, "drift", out, "--json"]))
+        return {**answer["evidence"][0], "sentence": answer["sentence"]}
 
 
 def old_rule(gap, clients):

@@ -411,6 +411,13 @@ absl::Status CheckFinite(const Parameters& values, absl::string_view field,
   return Bad(absl::StrCat(field, ":"), absl::StrCat(file, " holds a value that is not finite"));
 }
 
+bool LeavesStepSizeOpen(const v1::Phase& phase) {
+  if (phase.has_probe()) return phase.probe().step_size() == 0;
+  if (phase.has_train()) return phase.train().local().step_size() == 0;
+  if (phase.has_fixed_point()) return phase.fixed_point().step_size() == 0;
+  return phase.has_release() && phase.release().step_size() == 0;
+}
+
 // What the rest of the run must know of the file.
 absl::Status FillContents(const std::string& path, v1::RunConfig& config) {
   if (!config.model().has_file() && !config.has_initial()) return absl::OkStatus();
@@ -430,11 +437,13 @@ absl::Status FillContents(const std::string& path, v1::RunConfig& config) {
   contents.set_float64(found.float64);
   contents.set_sha256(Sha256Hex(bytes));
   for (int i = 0; i < config.phases_size() && !found.float64; ++i) {
-    if (!config.phases(i).has_constants()) continue;
+    if (!LeavesStepSizeOpen(config.phases(i))) continue;
     return Bad(
-        absl::StrCat("phases[", i, "].constants"),
-        absl::StrCat("need a model in float64, and ", config.model().file(),
-                     " holds float32; convert it, or leave the phase out and give step sizes"));
+        absl::StrCat("phases[", i, "]"),
+        absl::StrCat("leaves the step size open (automatic), which needs a model in float64, "
+                     "and ",
+                     config.model().file(),
+                     " holds float32; convert it, or give step_size, a positive number"));
   }
   return LayoutOf(config.model(), v1::DataSchema()).status();
 }

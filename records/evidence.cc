@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "records/measured_constants.h"
 #include "records/search_bounds.h"
 #include "records/theory.h"
 
@@ -289,11 +290,8 @@ std::vector<Evidence> CollectEvidence(const RunSummary& run) {
 bool SameStepSize(double a, double b) { return std::abs(a - b) <= 1e-9 * std::abs(a); }
 
 const v1::ConstantsResult* FindConstants(const RunSummary& run) {
-  const v1::ConstantsResult* found = nullptr;
-  for (const v1::RoundRecord& record : run.records) {
-    if (record.has_constants()) found = &record.constants();
-  }
-  return found;
+  const v1::ConstantsResult* found = FindMeasuredConstants(run);
+  return found != nullptr && std::isfinite(found->largest_client_smoothness()) ? found : nullptr;
 }
 
 ProbeEntry FindProbe(const RunSummary& run, uint32_t h, double step_size, uint32_t batch_size) {

@@ -42,7 +42,10 @@ void AddPhase(const std::string& field, const v1::Phase& phase, Problems& proble
     case v1::Phase::kOptimum:
       return problems.Add(problems.leave_out, field + ".optimum");
     case v1::Phase::kConstants:
-      return problems.Add(problems.leave_out, field + ".constants");
+      if (phase.constants().point() == v1::Probe::OPTIMUM) {
+        problems.Add(problems.at_optimum, field + ".constants.point");
+      }
+      return;
     case v1::Phase::kFixedPoint:
       return problems.Add(problems.leave_out, field + ".fixed_point");
     case v1::Phase::kProbe:
@@ -94,8 +97,8 @@ absl::Status CheckNetworkPhases(const v1::RunConfig& config) {
   const std::string name = ModelName(config.model());
   return absl::InvalidArgumentError(absl::StrCat(problems.first, " does not go with model.", name,
                                                  ", a network, whose loss is not convex: it has no "
-                                                 "w*, L and mu to search for, and `auto` step "
-                                                 "sizes come from them; ",
+                                                 "w* to search for, and no L and mu of clients "
+                                                 "that `auto` step sizes come from; ",
                                                  absl::StrJoin(remedies, "; "),
                                                  " (`leeway init --model ", name,
                                                  "` writes a config that fits)"));

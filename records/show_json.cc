@@ -8,6 +8,7 @@
 #include "records/events.h"
 #include "records/final_loss.h"
 #include "records/json_text.h"
+#include "records/measured_constants.h"
 #include "records/record_fields.h"
 #include "records/show.h"
 #include "records/verdict.h"
@@ -64,7 +65,7 @@ ordered_json OptimumJson(const RunSummary& run) {
 }
 
 ordered_json ConstantsJson(const RunSummary& run) {
-  const v1::ConstantsResult* constants = FindConstants(run);
+  const v1::ConstantsResult* constants = FindMeasuredConstants(run);
   return constants == nullptr ? ordered_json(nullptr) : FieldsJson(*constants);
 }
 

@@ -118,30 +118,82 @@ struct DriftSums {
   }
 };
 
-// The variance of a sample's mean along its own direction, from the lengths of its
-// groups' means in that direction.
-double VarianceAlong(const std::vector<double>& lengths, uint64_t sample, uint64_t population) {
-  const auto k = static_cast<double>(lengths.size());
-  double mean = 0;
-  for (const double length : lengths) mean += length / k;
-  double squares = 0;
-  for (const double length : lengths) squares += (length - mean) * (length - mean);
-  const double left_out = 1 - static_cast<double>(sample) / static_cast<double>(population);
-  return left_out * squares / (k * (k - 1));
+// One group of a sample: its clients' mean along the direction of the sample's mean, and the mean
+// of their |z_c|^2.
+struct GroupMeans {
+  double length = 0;
+  double square = 0;
+};
+
+double MeanOf(absl::Span<const GroupMeans> groups, double GroupMeans::*what) {
+  double sum = 0;
+  for (const GroupMeans& group : groups) sum += group.*what;
+  return sum / static_cast<double>(groups.size());
+}
+
+double Covariance(absl::Span<const GroupMeans> groups, double GroupMeans::*a,
+                  double GroupMeans::*b) {
+  const double mean_a = MeanOf(groups, a);
+  const double mean_b = MeanOf(groups, b);
+  double sum = 0;
+  for (const GroupMeans& group : groups) sum += (group.*a - mean_a) * (group.*b - mean_b);
+  return sum / static_cast<double>(groups.size() - 1);
+}
+
+// How much further than the interval of a symmetric error that of a mean along one direction must
+// reach, in standard errors: twice the first term of the Cornish-Fisher expansion for the
+// studentised mean of a sample without replacement. Negative where the long tail is on the other
+// side. docs/measures.md, 4, derives it and says why twice.
+double SkewReach(const DriftSums& all, absl::Span<const GroupMeans> groups, uint64_t population,
+                 double t) {
+  const auto s = static_cast<double>(all.clients);
+  const double size = s / static_cast<double>(groups.size());  // of a group
+  const double variance = size * Covariance(groups, &GroupMeans::length, &GroupMeans::length);
+  const double total = (all.squares - all.vector.squaredNorm() / s) / (s - 1);
+  if (!(variance > 0) || !(total > 0)) return 0;
+  const double share = std::min(1.0, variance / total);
+  // Of clients, about the mean: the part of |z_c|^2 that lies along the direction.
+  const double third =
+      share * (size * Covariance(groups, &GroupMeans::length, &GroupMeans::square) -
+               2 * all.vector.norm() / s * variance);
+  const double left_out = 1 - s / static_cast<double>(population);
+  const double root = std::sqrt(left_out);
+  return 2 * third / std::pow(variance, 1.5) / std::sqrt(s) *
+         (root / 2 + (1 + left_out) / (6 * root) * (t * t - 1));
+}
+
+// How much further down and up than the jackknife's half the interval of a squared norm must reach.
+// A norm r known to +-te has a square up to r^2 + 2rte + t^2 e^2, where e^2 is the variance along
+// the mean and r^2 is about e^2 above the unbiased value. Without it, a sample that happens to have
+// little drift in the one direction that matters would get hardly any interval. Upwards the skew
+// counts whatever its sign: the mean of a sample that misses the long tail may point the other way.
+struct Reach {
+  double down = 0;
+  double up = 0;
+};
+Reach FurtherReach(const DriftSums& all, absl::Span<const GroupMeans> groups, uint64_t population) {
+  if (groups.size() < 2) return {};
+  const auto s = static_cast<double>(all.clients);
+  const double t = StudentQuantile(groups.size() - 1);
+  const double left_out = 1 - s / static_cast<double>(population);
+  const double error =
+      std::sqrt(left_out * Covariance(groups, &GroupMeans::length, &GroupMeans::length) /
+                static_cast<double>(groups.size()));
+  const double skew = SkewReach(all, groups, population, t);
+  const double along = 2 * all.vector.norm() / s * error;  // change of the square with the norm
+  const double widest = t + std::abs(skew);
+  return {along * std::max(-skew, 0.0),
+          along * std::abs(skew) + (1 + widest * widest) * error * error};
 }
 
 // The drift squared without the bias of sampling, and its interval. At no time is
-// there more than one group's vector beside the tally. The interval reaches further
-// up than down: a norm r known to +-te has a square up to r^2 + 2rte + t^2 e^2,
-// where e^2 is the variance along the mean and r^2 is about e^2 above the unbiased
-// value. Without it, a sample that happens to have little drift in the one
-// direction that matters would get hardly any interval (docs/measures.md, 4).
+// there more than one group's vector beside the tally.
 void FillUnbiased(const v1::Task& task, const Sums& sums, const Population& population,
                   uint32_t steps, v1::DriftAtSteps& drift) {
   const Tally& tally = sums.tally();
   double value = drift.average_drift_squared() - drift.encoding_variance();
   double half = 0;
-  double further_up = 0;
+  Reach further;
   if (tally.clients() != population.clients) {
     const char* squared = task.weighting() == v1::EXAMPLES ? kWeightedDriftSquared : kDriftSquared;
     const double factor = MeanFactor(task, population);
@@ -154,27 +206,25 @@ void FillUnbiased(const v1::Task& task, const Sums& sums, const Population& popu
     const DriftSums all{tally.clients(), all_squares(squared), all_squares(kEncodingVariance),
                         factor * sums.vector(kDrift, steps)};
     const double length = all.vector.norm();
-    std::vector<double> without, lengths;
+    std::vector<double> without;
+    std::vector<GroupMeans> groups;
     for (size_t g = 0; g < tally.shape().groups; ++g) {
       if (tally.clients(g) == 0) continue;
       const Vector<double> group = factor * sums.vector_of(g, kDrift, steps);
       const DriftSums rest{all.clients - tally.clients(g), all.squares - squares_of(g, squared),
                            all.rounding - squares_of(g, kEncodingVariance), all.vector - group};
-      lengths.push_back(length > 0 ? group.dot(all.vector) /
-                                         (length * static_cast<double>(tally.clients(g)))
-                                   : 0);
+      const auto clients = static_cast<double>(tally.clients(g));
+      groups.push_back({length > 0 ? group.dot(all.vector) / (length * clients) : 0,
+                        squares_of(g, squared) / clients});
       without.push_back(rest.Unbiased(population.clients));
     }
     value = all.Unbiased(population.clients);
     half = HalfInterval(without, tally.clients(), population.clients);
-    if (lengths.size() > 1) {
-      const double t = StudentQuantile(lengths.size() - 1);
-      further_up = (1 + t * t) * VarianceAlong(lengths, tally.clients(), population.clients);
-    }
+    further = FurtherReach(all, groups, population.clients);
   }
   drift.set_unbiased_drift_squared(value);
-  drift.set_interval_low(value - half);
-  drift.set_interval_high(value + half + further_up);
+  drift.set_interval_low(value - half - further.down);
+  drift.set_interval_high(value + half + further.up);
 }
 
 // Iterate bias and variance of stochastic steps. The variance is that of

@@ -137,7 +137,9 @@ TEST(ClosedFormsTest, ConstantsAreThoseOfTheHessians) {
   double largest = 0;
   double smallest = 1e9;
   double distance = 0;
+  Eigen::MatrixXd squares = Eigen::MatrixXd::Zero(kDimension, kDimension);
   for (const auto& c : f.clients()) {
+    squares += (c->hessian() - mean) * (c->hessian() - mean) / 7;
     const Eigen::VectorXd own = c->hessian().selfadjointView<Eigen::Lower>().eigenvalues();
     largest = std::max(largest, own.maxCoeff());
     smallest = std::min(smallest, own.minCoeff());
@@ -154,6 +156,33 @@ TEST(ClosedFormsTest, ConstantsAreThoseOfTheHessians) {
   EXPECT_NEAR(found.smallest_client_convexity(), smallest, 1e-6 * smallest);
   EXPECT_LE(found.smallest_client_convexity(), smallest * (1 + 1e-12));
   EXPECT_NEAR(found.hessian_dissimilarity(), distance, 1e-6 * distance);
+  const double spread = squares.selfadjointView<Eigen::Lower>().eigenvalues().maxCoeff();
+  EXPECT_NEAR(found.mean_hessian_dissimilarity(), std::sqrt(spread), 1e-9 * std::sqrt(spread));
+}
+
+// With more than 256 parameters no Hessian is exchanged: the same by products, and from a saved
+// state as well.
+TEST(ClosedFormsTest, HessiansOfLargeModelsAreComparedByProducts) {
+  constexpr Eigen::Index kLarge = 260;
+  Rng rng(11, 0, 0, Purpose::kTest);
+  Eigen::MatrixXd mean = Eigen::MatrixXd::Zero(kLarge, kLarge);
+  std::vector<Eigen::MatrixXd> hessians;
+  Clients clients;
+  for (int c = 0; c < 4; ++c) {
+    hessians.push_back(RandomHessian(kLarge, 0.5, 15, rng));
+    mean += hessians.back() / 4;
+    clients.push_back(
+        std::make_unique<QuadraticObjective>(hessians.back(), RandomVector(kLarge, rng)));
+  }
+  Eigen::MatrixXd squares = Eigen::MatrixXd::Zero(kLarge, kLarge);
+  for (const Eigen::MatrixXd& own : hessians) squares += (own - mean) * (own - mean) / 4;
+  SimulatedFederation f(std::move(clients), "phases { constants { dissimilarity_iterations: 60 } }");
+  while (f.Step()) f.Restart();
+  const v1::ConstantsResult& found = f.last().constants();
+  const double spread = squares.selfadjointView<Eigen::Lower>().eigenvalues().maxCoeff();
+  EXPECT_FALSE(found.exact());
+  EXPECT_TRUE(std::isnan(found.hessian_dissimilarity()));
+  EXPECT_NEAR(found.mean_hessian_dissimilarity(), std::sqrt(spread), 1e-6 * std::sqrt(spread));
 }
 
 TEST(ClosedFormsTest, FedAvgRestsWhereTheClosedFormSays) {

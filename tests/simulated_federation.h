@@ -69,10 +69,15 @@ class SimulatedFederation {
     const Vector<double> start = ValuesOf(layout_, *plan.base);
     const auto groups = DrawGroups(config_.seed(), plan.record.round(), 1,
                                    static_cast<uint32_t>(cohort.size()), plan.task.groups());
+    LocalTask::Others others;
+    for (const auto& [name, model] : plan.others) {
+      others[name] = std::make_shared<const Parameters>(ValuesOf(layout_, *model));
+    }
+    const LocalTask task(plan.task, layout_.size(), std::move(others));
     for (size_t i = 0; i < cohort.size(); ++i) {
       const uint32_t c = cohort[i];
       const auto report =
-          RunTask<double>(*clients_[c], plan.task, start,
+          RunTask<double>(*clients_[c], task, start,
                           Rng(config_.seed(), plan.record.round(), c, Purpose::kBatchOrder));
       EXPECT_TRUE(report.ok()) << report.status();
       const absl::Status added =

@@ -88,6 +88,7 @@ class Client:
             "test_examples": lambda s: tests, "test_loss": lambda s: test_loss, "test_correct": lambda s: 0,
             "smoothness_above": lambda s: curvatures()[-1] > s.threshold, "convexity_above": lambda s: curvatures()[0] > s.threshold,
             "hessian_distance_above": lambda s: np.linalg.norm(hessian() - matrix(task.reference_hessian), 2) > s.threshold,
+            "squared_hessian_distance": lambda s: np.linalg.matrix_power(hessian() - matrix(task.reference_hessian), 2),
             "accuracy_above": lambda s: tests > 0 and 0 > s.threshold,
             "newton_decrement": lambda s: v * gradient @ matrix(task.inverse_hessian) @ gradient,
             "largest_gradient_squared": lambda s: abs(gradient).max(), "target": lambda s: self.y.mean(),

@@ -74,13 +74,14 @@ absl::Status CheckPart(const v1::Model& model, const DataPart& part, const std::
 }
 
 // The calling thread's network of this model, made when it differs from the last.
-Network<float>& ThreadNetwork(const v1::Model& model, const v1::DataSchema& schema,
-                              const std::string& key) {
+template <typename T>
+Network<T>& ThreadNetwork(const v1::Model& model, const v1::DataSchema& schema,
+                          const std::string& key) {
   thread_local std::string last;
-  thread_local std::unique_ptr<Network<float>> network;
+  thread_local std::unique_ptr<Network<T>> network;
   if (network == nullptr || last != key) {
     network = nullptr;  // frees the old scratch space first
-    network = networks::MakeNetwork<float>(model, schema);
+    network = networks::MakeNetwork<T>(model, schema);
     last = key;
   }
   return *network;
@@ -113,7 +114,7 @@ class NetworkObjective final : public Objective<float> {
   uint64_t examples() const override { return data_.train.examples(); }
 
   double Evaluate(ConstVectorRef<float> w, Rows rows, VectorRef<float> gradient) override {
-    Network<float>& network = ThreadNetwork(model_, schema_, key_);
+    Network<float>& network = ThreadNetwork<float>(model_, schema_, key_);
     const double count = static_cast<double>(Count(rows));
     const Index size = static_cast<Index>(rows.empty() ? examples() : rows.size());
     if (count == 0) gradient.setZero();
@@ -132,6 +133,24 @@ class NetworkObjective final : public Objective<float> {
     if (l2_ != 0) gradient += static_cast<float>(l2_) * w;
     return loss + Penalty(w);
   }
+
+  // Without dropout, like every full gradient.
+  void FullGradientInDouble(const Vector<double>& w, Vector<double>& gradient) override {
+    Network<double>& network = ThreadNetwork<double>(model_, schema_, key_);
+    const double count = static_cast<double>(Count({}));
+    const Index size = static_cast<Index>(examples());
+    gradient.setZero(w.size());
+    for (Index first = 0; first < size && count > 0; first += network.largest().examples) {
+      const Index end = std::min(size, first + network.largest().examples);
+      network.Train(w.data(), Fill(data_.train, {}, first, end, network), 1 / count, nullptr,
+                    gradient.data(), first == 0 ? Write::kSet : Write::kAdd);
+    }
+    if (l2_ != 0) gradient += l2_ * w;
+  }
+
+  // Gradients in double precision allow a step so small that hardly any unit of a layer with a
+  // kink gets to its other side.
+  double DifferenceStep() const override { return 1e-8; }
 
   // Forward only: a third of the work of a gradient.
   double Loss(ConstVectorRef<float> w, VectorRef<float>) override {
@@ -173,7 +192,7 @@ class NetworkObjective final : public Objective<float> {
 
   // Labels and scores are counted where `result` has room for labels.
   TestResult TestOn(const DataPart& part, const ConstVectorRef<float>& w, TestResult result) {
-    Network<float>& network = ThreadNetwork(model_, schema_, key_);
+    Network<float>& network = ThreadNetwork<float>(model_, schema_, key_);
     const auto count = [&](const networks::Block<float>& logits) {
       if (result.labels.empty()) return;
       for (Index i = 0; i < logits.rows(); ++i) {
@@ -214,7 +233,8 @@ class NetworkObjective final : public Objective<float> {
 
   // Fills the network's batch with rows first .. end-1 of `rows` (of all, if
   // empty). Sequences end at the last step with a target in any of them.
-  Extent Fill(const DataPart& part, Rows rows, Index first, Index end, Network<float>& network) {
+  template <typename T>
+  Extent Fill(const DataPart& part, Rows rows, Index first, Index end, Network<T>& network) {
     const Index examples = end - first;
     for (Index i = 0; i < examples; ++i) {
       const auto at = static_cast<size_t>(first + i);

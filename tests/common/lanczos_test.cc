@@ -34,6 +34,23 @@ TEST(LanczosTest, FewIterationsBoundTheSpectrumFromInside) {
   EXPECT_GE(lanczos.smallest(), 0.01 - 1e-9);
 }
 
+// Of large dimensions only the last two vectors are kept: in exact arithmetic nothing changes.
+TEST(LanczosTest, TheLastTwoVectorsAreEnoughForTheLargest) {
+  const Eigen::MatrixXd a = Diagonal(400);
+  Lanczos all(400, 30);
+  Lanczos two(400, 30, Lanczos::Keep::kLastTwo);
+  while (!all.done()) {
+    all.Observe(a * all.direction());
+    two.Observe(a * two.direction());
+    Lanczos copy(400, 30, Lanczos::Keep::kLastTwo);
+    ASSERT_TRUE(copy.Restore(two.Save()).ok());
+    ASSERT_LE(two.Save().size(), 4 + 60 + 2 * 400);
+    two = copy;
+  }
+  EXPECT_TRUE(two.done());
+  EXPECT_NEAR(two.largest(), all.largest(), 1e-9 * all.largest());
+}
+
 TEST(LanczosTest, ARestoredIterationGoesOn) {
   const Eigen::MatrixXd a = Diagonal(20);
   Lanczos straight(20, 15);

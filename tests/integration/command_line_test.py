@@ -128,15 +128,15 @@ class CommandLineTest(LeewayCase):
     def test_a_network_gets_all_that_it_cannot_have_in_one_error(self):
         config = self.write("c.textproto", """model { cnn { classes: 3 } }
 phases { optimum {} }
-phases { constants {} }
+phases { constants { point: OPTIMUM } }
 phases { probe { point: OPTIMUM steps: [1, 2] } }
 phases { train { rounds: 1 local { steps: 1 } } }
 """)
         code, text = self.run_program("leeway", "run", "--check", config, check=False)
         self.assertEqual(code, 2)
         for word in ["line 2, column 10: phases[0].optimum does not go with model.cnn",
-                     "leave out phases[0].optimum, phases[1].constants",
-                     "CURRENT or INITIAL for phases[2].probe.point",
+                     "leave out phases[0].optimum;",
+                     "CURRENT or INITIAL for phases[1].constants.point, phases[2].probe.point",
                      "such as 0.1, for phases[2].probe.step_size, phases[3].train.local.step_size",
                      "leeway init --model cnn"]:
             self.assertIn(word, text)

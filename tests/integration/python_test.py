@@ -35,7 +35,8 @@ class ExactTest(PythonCase):
         w = [np.concatenate([t.ravel() for t in read_safetensors(r["optimum"]["model"]).values()])
              for r in (python, own)]
         self.assertLess(np.linalg.norm(w[0] - w[1]), 1e-10 * np.linalg.norm(w[1]))
-        for field in ("smoothness", "convexity", "largest_client_smoothness", "smallest_client_convexity"):
+        for field in ("smoothness", "convexity", "largest_client_smoothness", "smallest_client_convexity",
+                      "mean_hessian_dissimilarity"):
             self.near(python["constants"][field], own["constants"][field], field, constants)
         self.assertEqual(len(python["probes"]), len(own["probes"]))
         for mine, theirs in zip(python["probes"], own["probes"]):
