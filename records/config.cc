@@ -20,6 +20,7 @@
 #include "common/status.h"
 #include "common/sums.h"
 #include "records/config_words.h"
+#include "records/evaluate_config.h"
 #include "records/network_config.h"
 #include "records/release_config.h"
 
@@ -266,30 +267,6 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
   return CheckProbesAt(field, train, seen);
 }
 
-absl::Status CheckEvaluate(absl::string_view field, const v1::Evaluate& evaluate,
-                           const Seen& seen) {
-  if (evaluate.point() == v1::Probe::OPTIMUM && !seen.optimum) {
-    return Bad(absl::StrCat(field, ".point"), "is OPTIMUM, but no optimum phase comes before it");
-  }
-  for (const double percent : evaluate.percentiles()) {
-    if (percent >= 0 && percent <= 100) continue;
-    return Bad(absl::StrCat(field, ".percentiles"),
-               absl::StrCat("has ", percent, "; give numbers from 0 to 100"));
-  }
-  if (!evaluate.has_fine_tune()) return absl::OkStatus();
-  const v1::LocalRule& rule = evaluate.fine_tune();
-  if (!(rule.step_size() > 0) || !std::isfinite(rule.step_size())) {
-    return Bad(absl::StrCat(field, ".fine_tune.step_size"),
-               absl::StrCat("is ", rule.step_size(), "; give a positive number"));
-  }
-  if ((rule.steps() > 0) + (rule.epochs() > 0) != 1 || rule.has_auto_steps()) {
-    return Bad(absl::StrCat(field, ".fine_tune"), "needs exactly one of steps and epochs");
-  }
-  if (rule.algorithm_case() == v1::LocalRule::ALGORITHM_NOT_SET) return absl::OkStatus();
-  return Bad(absl::StrCat(field, ".fine_tune"),
-             "is plain (stochastic) gradient descent; leave the algorithm out");
-}
-
 absl::Status CheckScaffold(absl::string_view field, const v1::RunConfig& config) {
   if (config.model().has_file()) {
     return Bad(field, "is for the models that Leeway contains; leave it out");
@@ -334,7 +311,7 @@ absl::Status CheckPhase(absl::string_view field, const v1::Phase& phase, Seen& s
     case v1::Phase::kTrain:
       return CheckTrain(absl::StrCat(field, ".train"), phase.train(), seen);
     case v1::Phase::kEvaluate:
-      return CheckEvaluate(absl::StrCat(field, ".evaluate"), phase.evaluate(), seen);
+      return CheckEvaluate(absl::StrCat(field, ".evaluate"), phase.evaluate(), seen.optimum);
     case v1::Phase::kConstants:
       seen.constants = true;
       return absl::OkStatus();
@@ -572,6 +549,8 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
       return Bad(absl::StrCat("phases[", i, "].train.local.fednova"),
                  "is for the models that Leeway contains; leave it out");
     }
+    LEEWAY_RETURN_IF_ERROR(CheckFineTune(absl::StrCat("phases[", i, "].evaluate"),
+                                         config.phases(i).evaluate(), config.model()));
   }
   return cohort.clients() > 0 ? CheckClients(config, cohort.clients()) : absl::OkStatus();
 }

@@ -59,7 +59,7 @@ absl::StatusOr<RoundSpec> DrawRound(const v1::RunConfig& config, const Roster& r
     }
   }
   if (spec.group_count > 1) {
-    spec.groups = DrawGroups(config.seed(), spec.round, attempt, asked, spec.group_count);
+    spec.groups = DrawGroups(config.seed(), drawn, attempt, asked, spec.group_count);
   }
   if (Asks(plan.task, kTestExamples)) AddEvaluators(roster, spec);
   return spec;

@@ -99,6 +99,10 @@ class PhaseScript {
   // the phase is over.
   virtual absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t rounds_done,
                                       RunContext& run) = 0;
+  // How many of the phase's first `rounds_done` rounds are aside (records/who_pays.h): the cohorts
+  // and batches of later ones are drawn as if they had not been. The plan's own *_rounds_ago do
+  // not count them either.
+  virtual uint64_t RoundsAsideSoFar(uint64_t /*rounds_done*/) const { return 0; }
   // Do clients keep a state between its training rounds? It begins anew with the phase.
   virtual bool keeps_state() const { return false; }
   // State between two rounds, as numbers, and back.
@@ -114,6 +118,12 @@ std::unique_ptr<PhaseScript> MakePhase(const v1::Phase& phase, RunContext& run);
 
 // The weighted mean over clients of a vector that the task asks for.
 Vector<double> MeanOf(const v1::Task& task, const Tally& tally, absl::string_view name);
+
+// Plain averaging: the model less the average displacement. An error if it is not finite;
+// `what` diverged, and the remedy is to lower `field`.
+absl::StatusOr<ModelPtr> Average(const v1::Task& task, const Tally& tally, const Model& model,
+                                 const RunContext& run, absl::string_view what,
+                                 absl::string_view field);
 
 // Rounds that more than one phase asks for: a probe, and an evaluation, of the
 // model at a point.
