@@ -493,6 +493,24 @@ void CompleteConfig(v1::RunConfig& config) {
   }
 }
 
+namespace {
+
+// What a phase asks for goes with the model.
+absl::Status CheckWithModel(const std::string& field, const v1::Phase& phase,
+                            const v1::RunConfig& config) {
+  const v1::LocalRule& rule = phase.train().local();
+  if (rule.has_scaffold()) {
+    LEEWAY_RETURN_IF_ERROR(CheckScaffold(field + ".train.local.scaffold", config));
+  }
+  if (rule.has_fednova() && config.model().has_file()) {
+    return Bad(field + ".train.local.fednova",
+               "is for the models that Leeway contains; leave it out");
+  }
+  return CheckFineTune(field + ".evaluate", phase.evaluate(), config.model());
+}
+
+}  // namespace
+
 absl::Status CheckConfig(const v1::RunConfig& config) {
   if (config.model().kind_case() == v1::Model::KIND_NOT_SET) {
     return Bad("model", "is missing; for instance `model { linear_regression {} }`");
@@ -541,16 +559,8 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
   Seen seen;
   for (int i = 0; i < config.phases_size(); ++i) {
     LEEWAY_RETURN_IF_ERROR(CheckPhase(absl::StrCat("phases[", i, "]"), config.phases(i), seen));
-    if (config.phases(i).train().local().has_scaffold()) {
-      LEEWAY_RETURN_IF_ERROR(
-          CheckScaffold(absl::StrCat("phases[", i, "].train.local.scaffold"), config));
-    }
-    if (config.phases(i).train().local().has_fednova() && config.model().has_file()) {
-      return Bad(absl::StrCat("phases[", i, "].train.local.fednova"),
-                 "is for the models that Leeway contains; leave it out");
-    }
-    LEEWAY_RETURN_IF_ERROR(CheckFineTune(absl::StrCat("phases[", i, "].evaluate"),
-                                         config.phases(i).evaluate(), config.model()));
+    LEEWAY_RETURN_IF_ERROR(
+        CheckWithModel(absl::StrCat("phases[", i, "]"), config.phases(i), config));
   }
   return cohort.clients() > 0 ? CheckClients(config, cohort.clients()) : absl::OkStatus();
 }

@@ -203,7 +203,7 @@ phases { probe { point: CURRENT step_size: 0.05 steps: [5] batch_size: 6 clients
         config = MODEL + f"""
 phases {{ train {{ rounds: 5 local {{ step_size: 0.1 steps: 5 }} }} }}
 phases {{ evaluate {{ fine_tune {{ {rule} fedprox {{ mu: 0.8 }} }} }} }}
-phases {{ evaluate {{ fine_tune {{ step_size: 0.1 steps: 1500 fedprox {{ mu: 0.8 }} }} }} }}
+phases {{ evaluate {{ fine_tune {{ step_size: 0.1 steps: 400 fedprox {{ mu: 0.8 }} }} }} }}
 phases {{ evaluate {{ fine_tune {{ {rule} }} fine_tune_tensors: "bias" }} }}
 phases {{ evaluate {{ fine_tune {{ {rule} fedprox {{ mu: 0.8 }} }} fine_tune_tensors: ["weight", "bias"] }} }}
 """
@@ -230,7 +230,7 @@ phases {{ evaluate {{ fine_tune {{ {rule} fedprox {{ mu: 0.8 }} }} fine_tune_ten
     def ditto(self, w, part, mu):
         """argmin F_c(v) + mu/2 |v - w|^2."""
         own = w
-        for _ in range(5000):
+        for _ in range(400):
             own = own - 0.1 * (gradient(own, *part) + mu * (own - w))
         return own
 
