@@ -20,6 +20,7 @@
 #include "common/status.h"
 #include "common/synthetic.h"
 #include "records/config.h"
+#include "records/evaluate_config.h"
 #include "records/show.h"
 
 namespace leeway {
@@ -158,7 +159,9 @@ absl::StatusOr<ModelLayout> CheckAgainst(const v1::RunConfig& config, const Data
         absl::StrCat("model needs one target per example, but in ", facts.directory,
                      " there is one for every step of a sequence; use model { lstm { ... } }"));
   }
-  return LayoutOf(config.model(), facts.Schema());
+  LEEWAY_ASSIGN_OR_RETURN(ModelLayout layout, LayoutOf(config.model(), facts.Schema()));
+  LEEWAY_RETURN_IF_ERROR(CheckFineTuneTensors(config, layout));
+  return layout;
 }
 
 std::string CostText(const v1::RunConfig& config, const std::string& data, uint64_t clients) {

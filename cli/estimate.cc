@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "records/final_loss.h"
 #include "records/release_config.h"
+#include "records/who_pays.h"
 
 namespace leeway {
 namespace {
@@ -70,6 +71,11 @@ double ProbeSeconds(const v1::Probe& probe, const Workload& work) {
          Sampled(probe.clients(), work.clients);
 }
 
+// Two losses in every round of counting; a loss takes half as long as a gradient.
+double WhoPaysGradients(int numbers_of_steps) {
+  return static_cast<double>(kWhoPaysRounds) * numbers_of_steps;
+}
+
 // Both branches' steps, and the evaluations at the ends.
 double ReleaseSeconds(const v1::ReleaseTest& release, const Workload& work) {
   const double one = release.batch_size() == 0
@@ -79,7 +85,9 @@ double ReleaseSeconds(const v1::ReleaseTest& release, const Workload& work) {
   const double steps =
       release.rounds() * (std::accumulate(release.steps().begin(), release.steps().end(), 0.0) +
                           *release.steps().rbegin());
-  return release.repeats() * (steps * one + release.steps_size() * work.speed.full_batch_seconds) *
+  return (release.repeats() * (steps * one + release.steps_size() * work.speed.full_batch_seconds) +
+          (release.who_pays_off() ? 0 : WhoPaysGradients(release.steps_size())) *
+              work.speed.full_batch_seconds) *
          Sampled(release.clients(), work.clients);
 }
 
@@ -131,10 +139,12 @@ RoundRange RoundsOf(const v1::Phase& phase, uint64_t parameters) {
       return ConstantsRounds(phase.constants(), parameters);
     case v1::Phase::kFixedPoint: {
       const auto steps = static_cast<uint64_t>(phase.fixed_point().steps_size());
-      const uint64_t most = steps * phase.fixed_point().max_rounds();
+      const uint64_t aside = RoundsAside(phase.fixed_point());
+      const uint64_t least = steps + aside;
+      const uint64_t most = steps * phase.fixed_point().max_rounds() + aside;
       return parameters <= kExactDimension
-                 ? RoundRange{steps + kExactYardstick, most + kExactYardstick}
-                 : RoundRange{steps + 1, most + kMostYardstick};
+                 ? RoundRange{least + kExactYardstick, most + kExactYardstick}
+                 : RoundRange{least + 1, most + kMostYardstick};
     }
     case v1::Phase::kRelease:
       return {RoundsOf(phase.release()), RoundsOf(phase.release())};
@@ -189,8 +199,10 @@ double PhaseSeconds(const v1::RunConfig& config, const v1::Phase& phase, const W
     case v1::Phase::kConstants:
       return ConstantsGradients(phase.constants(), config.model(), work.parameters) * full;
     case v1::Phase::kFixedPoint: {
-      const auto& steps = phase.fixed_point().steps();
-      return kUsualFixedPointRounds * std::accumulate(steps.begin(), steps.end(), 0.0) * full;
+      const v1::FixedPoint& fixed = phase.fixed_point();
+      const double steps = std::accumulate(fixed.steps().begin(), fixed.steps().end(), 0.0);
+      return (kUsualFixedPointRounds + fixed.after_rounds()) * steps * full +
+             (fixed.who_pays_off() ? 0 : WhoPaysGradients(fixed.steps_size())) * full;
     }
     case v1::Phase::kRelease:
       return ReleaseSeconds(phase.release(), work);

@@ -16,6 +16,7 @@
 #include "records/events.h"
 #include "records/search_bounds.h"
 #include "records/show.h"
+#include "records/who_pays.h"
 
 namespace leeway {
 namespace {
@@ -143,11 +144,13 @@ void ProgressView::AddRecord(const v1::RoundRecord& record, absl::Time now) {
     first_loss_ = record.loss();
     phase_seconds_ = 0;
     settled_.clear();
+    aside_ = 0;
     rate_since_ = now;
     rate_first_round_ = record.round_in_phase();
   }
   phase_seconds_ += record.seconds();
   if (record.has_fixed_point()) settled_.push_back(record.fixed_point().rounds());
+  if (IsAside(record)) ++aside_;
   last_round_ = record.round();
   if (record.kind() == v1::FINAL_LOSS_ROUND) {
     final_loss_ = record.loss();
@@ -264,7 +267,7 @@ std::string ProgressView::FixedPointLine() const {
     done += static_cast<double>(settled_[i]) * steps[static_cast<int>(i)];
   }
   const double here =
-      std::max(0.0, static_cast<double>(record_->round_in_phase()) - settled);  // rounds
+      std::max(0.0, static_cast<double>(record_->round_in_phase() - aside_) - settled);  // rounds
   const double usual =
       settled_.empty() ? kUsualRounds : settled / static_cast<double>(settled_.size());
   done += here * steps[static_cast<int>(at)];
@@ -276,7 +279,8 @@ std::string ProgressView::FixedPointLine() const {
   if (done > 0) {
     absl::StrAppend(&line, "  about ", ShortTime(phase_seconds_ / done * left), " left");
   }
-  absl::StrAppendFormat(&line, "  round %d  loss %.5g", record_->round_in_phase(), record_->loss());
+  absl::StrAppend(&line, "  round ", record_->round_in_phase());
+  if (!std::isnan(record_->loss())) absl::StrAppendFormat(&line, "  loss %.5g", record_->loss());
   return line;
 }
 

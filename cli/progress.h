@@ -75,6 +75,7 @@ class ProgressView {
   std::optional<double> final_loss_;  // of the final model, once it is measured
   double phase_seconds_ = 0;
   std::vector<uint32_t> settled_;  // rounds of each fixed point found in this phase
+  uint64_t aside_ = 0;             // rounds of this phase that are (records/who_pays.h)
   absl::Time rate_since_;          // for the rate of rounds: from when,
   uint64_t rate_first_round_ = 0;  // and from which round
 };

@@ -98,18 +98,21 @@ absl::Status CheckNames(const std::vector<std::string>& names, const RemedyBasis
                        nearest.empty() ? absl::StrCat("there are: ", absl::StrJoin(known, ", "))
                                        : absl::StrCat("did you mean ", nearest, "?")));
     }
-    if (name == kFineTune && !basis.clients_test) {
+    if (IsPersonal(name) && !basis.clients_test) {
       return absl::InvalidArgumentError(
-          "--try fine_tune: what fine-tuning gains shows on test parts only, and no client has "
-          "one; import the data with --test-fraction, or leave it out");
+          absl::StrCat("--try ", name, ": what fine-tuning gains shows on test parts only, and no ",
+                       "client has one; import the data with --test-fraction, or leave it out"));
+    }
+    if (name == kFineTuneHead && basis.head.empty()) {
+      return absl::InvalidArgumentError(
+          "--try fine_tune_head: this model has one layer only; use fine_tune, or a network");
     }
   }
   return absl::OkStatus();
 }
 
-// What the records of a try's run say; its evaluation is the `which`-th.
-RemedyOutcome Read(const std::string& name, const RunSummary& run, const ModelLayout& layout,
-                   size_t which) {
+// What the records of a try's run say.
+RemedyOutcome Read(const std::string& name, const RunSummary& run, const ModelLayout& layout) {
   RemedyOutcome out;
   out.name = name;
   if (run.state == v1::FAILED) out.failure = run.message;
@@ -121,8 +124,8 @@ RemedyOutcome Read(const std::string& name, const RunSummary& run, const ModelLa
   }
   for (const v1::RoundRecord& record : RecordsOf(run, v1::PROBE_ROUND)) out.loss = record.loss();
   const std::vector<v1::RoundRecord> evaluations = EvaluationsOf(run);
-  if (which >= evaluations.size()) return out;
-  const v1::RoundRecord& record = evaluations[which];
+  if (evaluations.empty()) return out;
+  const v1::RoundRecord& record = evaluations.back();
   const bool central = record.test_examples() == 0 && record.central_examples() > 0;
   out.test_loss = central ? record.central_loss() : record.test_loss();
   if (record.has_comparison()) out.against_fedavg = record.comparison();
@@ -184,22 +187,20 @@ int Tries::Try(const std::string& name) {
   const bool failed = code == kExitFailed && run.ok() && run->state == v1::FAILED;
   if (code != kExitOk && (!failed || name == kFedAvg)) return code;
   if (!run.ok()) return Fail(run.status().message(), kExitFailed);
-  outcomes_.push_back(Read(name, *run, layout_, 0));
+  outcomes_.push_back(Read(name, *run, layout_));
+  if (IsPersonal(name)) {  // what it starts from has cost as much as FedAvg
+    outcomes_.back().rounds = outcomes_.front().rounds;
+    outcomes_.back().bytes = outcomes_.front().bytes;
+  }
   if (name != kFedAvg) return kExitOk;
   baseline_ = fs::relative(run->ModelPath("final"), directory, error).string();
   baseline_ = absl::StrCat("../", kFedAvg, "/", baseline_);
-  const auto& names = options_.names;
-  if (std::find(names.begin(), names.end(), kFineTune) != names.end()) {
-    outcomes_.push_back(Read(kFineTune, *run, layout_, 1));
-  }
   return kExitOk;
 }
 
 int Tries::Run() {
   std::vector<std::string> names = {kFedAvg};
-  for (const std::string& name : options_.names) {
-    if (name != kFineTune) names.push_back(name);
-  }
+  names.insert(names.end(), options_.names.begin(), options_.names.end());
   for (size_t i = 0; i < names.size(); ++i) {
     absl::FPrintF(stderr, "%s (%d of %d) in %s\n", names[i], i + 1, names.size(),
                   Directory(names[i]));
@@ -219,10 +220,11 @@ int RemediesCommand(RemediesOptions options) {
   if (!run.ok()) return fail(run.status(), kExitUsage);
   const absl::StatusOr<FinalModel> model = ReadFinal(*run);
   if (!model.ok()) return fail(model.status(), kExitUsage);
-  const auto basis = BasisOf(*run, Moved(*model, run->config.seed()));
+  const auto basis = BasisOf(*run, model->layout, Moved(*model, run->config.seed()));
   if (!basis.ok()) return fail(basis.status(), kExitUsage);
   options.names = absl::StrSplit(options.tries, ',', absl::SkipWhitespace());
   if (options.names.empty()) options.names = DefaultRemedies(*basis);
+  if (options.names == std::vector<std::string>{"all"}) options.names = AllRemedies(*basis);
   if (auto status = CheckNames(options.names, *basis); !status.ok())
     return fail(status, kExitUsage);
   if (auto status = CheckSameClients(*run, options.data); !status.ok()) {
@@ -250,7 +252,7 @@ CLI::App* AddRemediesCommand(CLI::App& app, int* exit_code) {
   command->add_option("RUN", options->run, "The --out directory of a finished run")->required();
   command->add_option("--data", options->data, "The data that it was run with")->required();
   command->add_option("--try", options->tries,
-                      "What to try, separated by commas (default: what suits the run)");
+                      "What to try, separated by commas, or all (default: what suits the run)");
   command->add_option("--out", options->out,
                       "Directory for the runs, one in each of its own (default: RUN/remedies)");
   command->add_option("--processes", options->processes, "Client processes, as for leeway run")
@@ -268,6 +270,8 @@ CLI::App* AddRemediesCommand(CLI::App& app, int* exit_code) {
       "  few_steps  one local step per round in the second half of the rounds\n"
       "  adam, adagrad, yogi, nesterov   at the server\n"
       "  fine_tune  each client takes one more round of local steps for itself, all parameters\n"
+      "  fine_tune_head  the same with the last layer of a network alone\n"
+      "  ditto      each client has a model of its own, pulled to FedAvg's, mu = 1/(eta H)\n"
       "Ctrl-C keeps what is finished; the same command goes on.\n"
       "Examples:\n"
       "  leeway remedies runs/mine --data data/mine\n"

@@ -30,8 +30,11 @@ struct RemedyOutcome {
 };
 
 // The one to recommend: of those that most clients gain by, and whose mean gain is more than twice
-// its standard error, the one with the largest. Null if FedAvg is as good.
+// its standard error, the one with the largest. Null if there is none.
 const RemedyOutcome* Recommended(const std::vector<RemedyOutcome>& outcomes);
+// Where there is none: the one that lowers the mean loss most, by more than 1 % of FedAvg's, though
+// most clients do not gain by it, or not by more than chance. Null if FedAvg is as good.
+const RemedyOutcome* LowersTheMean(const std::vector<RemedyOutcome>& outcomes);
 // One sentence.
 std::string RemedySentence(const std::vector<RemedyOutcome>& outcomes);
 // The table and the sentence.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "records/network_config.h"
 
 namespace leeway {
 namespace {
@@ -36,7 +37,27 @@ void AddEvaluation(const RemedyBasis& basis, v1::RunConfig& config) {
   if (basis.clients_test) evaluate.add_percentiles(kWorstTenth);
 }
 
+// The mu of FedProx and Ditto. Strong enough to matter: its pull undoes what is older than
+// 1/(eta mu) = H steps.
+double Pull(const RemedyBasis& basis) {
+  return 1 / (basis.fedavg.local().step_size() * std::max(1.0, basis.local_steps));
+}
+
+// The tensors of the layer that the last one belongs to: "dense2.weight", "dense2.bias".
+std::vector<std::string> LastLayer(const ModelLayout& layout) {
+  const auto layer = [](const std::string& name) { return name.substr(0, name.rfind('.')); };
+  std::vector<std::string> names;
+  for (const TensorSpec& tensor : layout.tensors) {
+    if (layer(tensor.name) == layer(layout.tensors.back().name)) names.push_back(tensor.name);
+  }
+  return names;
+}
+
 }  // namespace
+
+bool IsPersonal(absl::string_view name) {
+  return name == kFineTune || name == kFineTuneHead || name == kDitto;
+}
 
 const std::vector<Remedy>& Remedies() {
   static const auto* const all = new std::vector<Remedy>{
@@ -48,7 +69,14 @@ const std::vector<Remedy>& Remedies() {
       {"adagrad", "FedAdagrad (server { adagrad {} })"},
       {"yogi", "FedYogi (server { yogi {} })"},
       {"nesterov", "Nesterov's momentum at the server (server { nesterov: true })"},
-      {kFineTune, "FedAvg's model with fine-tuning at each client"}};
+      {kFineTune,
+       "FedAvg's model with fine-tuning at each client (evaluate { fine_tune { ... } })"},
+      {kFineTuneHead,
+       "FedAvg's model with its last layer fine-tuned at each client (evaluate { fine_tune { ... } "
+       "fine_tune_tensors: ... })"},
+      {kDitto,
+       "Ditto: beside FedAvg's model one of its own for each client, pulled to it (evaluate { "
+       "fine_tune { fedprox { ... } } })"}};
   return *all;
 }
 
@@ -59,7 +87,8 @@ const Remedy* FindRemedy(absl::string_view name) {
   return nullptr;
 }
 
-absl::StatusOr<RemedyBasis> BasisOf(const RunSummary& run, double moved) {
+absl::StatusOr<RemedyBasis> BasisOf(const RunSummary& run, const ModelLayout& layout,
+                                    double moved) {
   if (run.config.model().has_file()) {
     return absl::InvalidArgumentError(absl::StrCat(
         run.directory, " trains a model of its own (model.file), for which this command has no ",
@@ -99,6 +128,7 @@ absl::StatusOr<RemedyBasis> BasisOf(const RunSummary& run, double moved) {
     if (client.test_examples == 0) continue;
     (client.examples > 0 ? basis.clients_test : basis.central_test) = true;
   }
+  if (IsNetwork(run.config.model())) basis.head = LastLayer(layout);
   if (moved > 0 && std::isfinite(moved)) basis.adaptive_rate = 4 * moved / train->rounds();
   return basis;
 }
@@ -108,12 +138,54 @@ std::vector<std::string> DefaultRemedies(const RemedyBasis& basis) {
   if (!basis.same_steps) names.push_back("fednova");  // else it is FedAvg
   if (basis.local_steps > 1) names.push_back("few_steps");
   names.push_back("adam");
-  if (basis.clients_test) names.push_back(kFineTune);
+  if (!basis.clients_test) return names;
+  names.push_back(kFineTune);
+  if (!basis.head.empty()) names.push_back(kFineTuneHead);
+  names.push_back(kDitto);
   return names;
 }
 
+std::vector<std::string> AllRemedies(const RemedyBasis& basis) {
+  std::vector<std::string> names;
+  for (const Remedy& remedy : Remedies()) {
+    if (IsPersonal(remedy.name) && !basis.clients_test) continue;
+    if (remedy.name == absl::string_view(kFineTuneHead) && basis.head.empty()) continue;
+    names.push_back(remedy.name);
+  }
+  return names;
+}
+
+namespace {
+
+// No training: the clients start from FedAvg's model, and evaluate what they make of it.
+v1::RunConfig PersonalConfig(const RemedyBasis& basis, absl::string_view name,
+                             const std::string& baseline) {
+  v1::RunConfig config = basis.config;
+  config.set_name(std::string(name));
+  config.set_baseline(baseline);
+  config.mutable_initial()->Clear();
+  config.mutable_initial()->set_file(baseline);
+  AddEvaluation(basis, config);
+  v1::Evaluate& evaluate = *config.mutable_phases(0)->mutable_evaluate();
+  v1::LocalRule& rule = *evaluate.mutable_fine_tune();
+  rule = basis.fedavg.local();
+  if (name == kFineTuneHead)
+    evaluate.mutable_fine_tune_tensors()->Assign(basis.head.begin(), basis.head.end());
+  if (name == kDitto) {
+    // Near to where its objective is least: the pull forgets what is older than H steps.
+    constexpr uint32_t kTimes = 5;
+    rule.mutable_fedprox()->set_mu(Pull(basis));
+    if (rule.steps() > 0) rule.set_steps(kTimes * rule.steps());
+    if (rule.epochs() > 0) rule.set_epochs(kTimes * rule.epochs());
+  }
+  return config;
+}
+
+}  // namespace
+
 v1::RunConfig RemedyConfig(const RemedyBasis& basis, absl::string_view name,
                            const std::string& baseline) {
+  if (IsPersonal(name)) return PersonalConfig(basis, name, baseline);
   v1::RunConfig config = basis.config;
   config.set_name(std::string(name));
   v1::Train& train = *config.add_phases()->mutable_train();
@@ -126,8 +198,7 @@ v1::RunConfig RemedyConfig(const RemedyBasis& basis, absl::string_view name,
     config.set_durability(v1::FULL);
     config.set_encoding(v1::EXACT);
   } else if (name == "fedprox") {
-    // Strong enough to matter: the pull of mu undoes what is older than 1/(eta mu) = H steps.
-    train.mutable_local()->mutable_fedprox()->set_mu(1 / (eta * basis.local_steps));
+    train.mutable_local()->mutable_fedprox()->set_mu(Pull(basis));
   } else if (name == "fednova") {
     train.mutable_local()->mutable_fednova();
   } else if (name == "few_steps" && train.rounds() > 1) {
@@ -160,11 +231,6 @@ v1::RunConfig RemedyConfig(const RemedyBasis& basis, absl::string_view name,
   const bool tests = basis.clients_test || basis.central_test;
   if (name != kFedAvg) config.set_baseline(baseline);
   if (name != kFedAvg || tests) AddEvaluation(basis, config);
-  if (name == kFedAvg && basis.clients_test) {
-    AddEvaluation(basis, config);
-    v1::Evaluate& personal = *config.mutable_phases(config.phases_size() - 1)->mutable_evaluate();
-    *personal.mutable_fine_tune() = basis.fedavg.local();
-  }
   return config;
 }
 

@@ -63,8 +63,15 @@ std::string VerdictBox(const Report& report) {
   }
   const Verdict& verdict = *report.verdict;
   const absl::string_view name = FindingName(verdict.finding);
+  std::string beside;
+  for (const TrainedModel& one : verdict.trained) {
+    absl::StrAppend(&beside, "<p>", Text(one.text), "</p>\n");
+  }
+  if (!verdict.who_pays.empty()) {
+    absl::StrAppend(&beside, "<p>", Text(verdict.who_pays), "</p>\n");
+  }
   return absl::StrCat("<div class=\"card verdict ", name, "\">\n<p class=\"word\">", name,
-                      "</p>\n<p class=\"sentence\">", Text(verdict.sentence), "</p>\n",
+                      "</p>\n<p class=\"sentence\">", Text(verdict.sentence), "</p>\n", beside,
                       Warnings(verdict.warnings), "</div>\n");
 }
 
@@ -201,6 +208,46 @@ std::string ReleaseTestTable(const Report& report) {
       "the model explains.</p>\n");
 }
 
+// Deciles of what clients lose, of each H that was counted.
+std::string WhoPaysTable(const Report& report) {
+  if (!report.verdict.ok()) return "";
+  std::vector<v1::WhoPays> all;
+  for (const Evidence& one : report.verdict->evidence) {
+    if (one.who_pays) all.push_back(*one.who_pays);
+  }
+  const bool releases = all.empty();
+  for (const ReleaseEvidence& one : report.verdict->releases) {
+    if (releases && one.who_pays) all.push_back(*one.who_pays);
+  }
+  std::string rows;
+  for (const v1::WhoPays& who : all) {
+    const auto add = [&](absl::string_view what, const auto& deciles, uint32_t losers,
+                         uint32_t clients, double unit) {
+      absl::StrAppend(&rows, "<tr>", Element("td", "number", absl::StrCat(who.h())),
+                      Element("td", "text", what));
+      for (const double decile : deciles) rows += NumberCell(unit * decile);
+      absl::StrAppend(&rows, Element("td", "number", absl::StrCat(losers, " of ", clients)),
+                      "</tr>\n");
+    };
+    if (who.loss_deciles_size() > 0) {
+      add("loss", who.loss_deciles(), who.losers(), who.clients(), 1);
+    }
+    if (who.accuracy_deciles_size() > 0) {
+      add("accuracy, %", who.accuracy_deciles(), who.accuracy_losers(), who.test_clients(), 100);
+    }
+  }
+  if (rows.empty()) return "";
+  std::vector<std::string> heads = {"H", "change of"};
+  for (int percent = 10; percent < 100; percent += 10) heads.push_back(absl::StrCat(percent, " %"));
+  heads.push_back("clients that lose");
+  return absl::StrCat(
+      Table(heads, rows, 2),
+      "<p class=\"note\">Who pays: percentiles over clients of their loss with H local steps less "
+      "that ",
+      releases ? "with as many synchronised steps" : "at the optimum",
+      ", and of their accuracy likewise. Found by counts: no client's own figure was sent.</p>\n");
+}
+
 std::string EvidenceTable(const Report& report, const std::string& files) {
   if (!report.verdict.ok()) return "";
   if (report.verdict->evidence.empty()) return ReleaseTestTable(report);
@@ -212,6 +259,7 @@ std::string EvidenceTable(const Report& report, const std::string& files) {
   const bool intervals = std::any_of(all.begin(), all.end(), [](const Evidence& one) {
     return one.interval_low < one.interval_high;
   });
+  const uint32_t after = all.front().after_rounds;
   std::string rows;
   for (const Evidence& one : all) {
     const absl::string_view name = FindingName(one.finding);
@@ -219,6 +267,7 @@ std::string EvidenceTable(const Report& report, const std::string& files) {
                     Element("td", "number", absl::StrCat(one.h)),
                     step_sizes ? NumberCell(one.step_size) : "");
     absl::StrAppend(&rows, NumberCell(one.gap), NumberCell(one.lost),
+                    after > 0 ? NumberCell(one.lost_after_rounds) : "",
                     NumberCell(one.gap_in_standard_errors), NumberCell(one.distance_squared),
                     NumberCell(one.floor));
     absl::StrAppend(
@@ -228,10 +277,9 @@ std::string EvidenceTable(const Report& report, const std::string& files) {
   }
   std::vector<std::string> heads = {"verdict", "H"};
   if (step_sizes) heads.push_back("step size");
-  for (const char* head :
-       {"loss gap", "share lost", "in std errors", "‖w_H − w*‖²", "20ρ²/μ²", "ρ²"}) {
-    heads.push_back(head);
-  }
+  heads.insert(heads.end(), {"loss gap", "share lost"});
+  if (after > 0) heads.push_back(absl::StrCat("after ", Counted(after, "round")));
+  heads.insert(heads.end(), {"in std errors", "‖w_H − w*‖²", "20ρ²/μ²", "ρ²"});
   if (intervals) heads.insert(heads.end(), {"95 % from", "to"});
   heads.push_back("Jensen bound");
   return absl::StrCat(
@@ -343,6 +391,7 @@ std::string ReportPage(const Report& report, const std::string& files) {
       absl::StrCat(Section("The run", Summary(report.run)),
                    Section("Charts", Figures(report.charts, files)),
                    Section("By number of local steps", EvidenceTable(report, files)),
+                   Section("Who pays", WhoPaysTable(report)),
                    Section("Theorem 2, term by term", TheoryTable(report)),
                    Section("Other measures", OtherMeasures(report, files)),
                    Section("Events", report.run.begun ? Events(report.run) : "")));

@@ -34,12 +34,15 @@ phases { constants { point: OPTIMUM@ITERATIONS } }
 phases { probe { point: OPTIMUM auto_step_size: true steps: [1, 2, 5, 10, 20, 50] } }
 
 # Where FedAvg settles for each of them, and what that costs: the verdict of
-# `leeway drift` rests on this.
-phases { fixed_point { auto_step_size: true steps: [1, 2, 5, 10, 20, 50] } }
+# `leeway drift` rests on this.@AFTER
+phases { fixed_point { auto_step_size: true steps: [1, 2, 5, 10, 20, 50]@ROUNDS } }
 
 # FedAvg itself: every client takes 10 local steps in each of 100 rounds.
 phases { train { rounds: 100 local { auto_step_size: true steps: 10 }@EVALUATE } }
 )";
+
+constexpr char kAfterText[] =
+    " Beside it, what each of them reaches after 100\n# rounds, as many as are trained below.";
 
 constexpr char kNetworkPhases[] = R"(
 # FedAvg: in each of 100 rounds the sampled clients pass once over their data in
@@ -120,11 +123,26 @@ std::string ModelText(const DataFacts& facts, const std::string& model) {
       " l2: 1e-3 } }\n");
 }
 
+// Whether 100 rounds with every number of local steps above cost little beside the rest: some
+// seconds.
+bool IsCheap(const DataFacts& facts, const std::string& model) {
+  constexpr double kSteps = 100 * (1 + 2 + 5 + 10 + 20 + 50);
+  constexpr double kOperations = 4;  // of a gradient, for each input and output of an example
+  constexpr double kMost = 4e10;
+  double inputs = 1;
+  for (const uint64_t extent : facts.shape) inputs *= static_cast<double>(extent);
+  const double outputs = model == "softmax" ? static_cast<double>(facts.classes) : 1;
+  return kSteps * kOperations * static_cast<double>(facts.examples) * inputs * outputs <= kMost;
+}
+
 std::string PhasesText(const DataFacts& facts, const std::string& model) {
   const bool tests = facts.evaluator || facts.clients_with_test > 0;
+  const bool cheap = IsCheap(facts, model);
   std::string text =
       absl::StrReplaceAll(IsNetwork(model) ? kNetworkPhases : kConvexPhases,
                           {{"@EVALUATE", tests && facts.labels ? " evaluate_every: 10" : ""},
+                           {"@AFTER", cheap ? kAfterText : ""},
+                           {"@ROUNDS", cheap ? " after_rounds: 100" : ""},
                            {"@CLIENTS", facts.clients > 100 ? " clients: 50" : ""},
                            // Of softmax regression only L is searched for: few iterations do.
                            {"@ITERATIONS", model == "softmax" ? " iterations: 10" : ""}});

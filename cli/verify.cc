@@ -12,6 +12,7 @@
 #include "common/status.h"
 #include "records/epochs.h"
 #include "records/store.h"
+#include "records/who_pays.h"
 
 namespace leeway {
 namespace {
@@ -152,14 +153,17 @@ class Verifier {
     }
   }
 
-  // The round that the cohort was drawn for: all rounds of a release test have that of its first.
+  // The round that the cohort was drawn for: all rounds of a release test have that of its first,
+  // and rounds aside do not count.
   uint64_t DrawnIn(const v1::RoundRecord& record) {
+    const uint64_t number = record.round() - aside_;
+    if (IsAside(record)) ++aside_;
     const bool release = record.kind() == v1::RELEASE_ROUND;
     const bool next = release && last_release_.round() + 1 == record.round() &&
                       last_release_.phase() == record.phase();
-    if (!next) first_of_release_ = record.round();
+    if (!next) first_of_release_ = number;
     if (release) last_release_ = record;
-    return release ? first_of_release_ : record.round();
+    return release ? first_of_release_ : number;
   }
 
   void CheckAccepted(const v1::RoundRecord& record, const Attendance& attendance) {
@@ -293,6 +297,7 @@ class Verifier {
   std::string current_;            // the model that training has reached
   uint32_t phase_ = UINT32_MAX;    // of the last training round
   uint64_t first_of_release_ = 0;  // round of the release test under way
+  uint64_t aside_ = 0;             // rounds so far that are (records/who_pays.h)
   v1::RoundRecord last_release_;   // its last
 };
 

@@ -172,6 +172,7 @@ class Trajectory {
       LEEWAY_RETURN_IF_ERROR(Difference());
       LEEWAY_RETURN_IF_ERROR(Move());
     }
+    LEEWAY_RETURN_IF_ERROR(AccuracyDifference());
     if (local_task_.tests) LEEWAY_RETURN_IF_ERROR(Test());
     if (local_task_.targets) Targets();
     LEEWAY_RETURN_IF_ERROR(Curvature());
@@ -226,8 +227,12 @@ class Trajectory {
   void Start() {
     gradient_.resize(start_.size());
     local_.resize(start_.size());
+    // A task that only counts needs neither.
+    const bool counts =
+        local_task_.loss == TaskSums::kNone && plan_.steps == 0 && !local_task_.targets;
     const bool needed = local_task_.gradient != TaskSums::kNone || !local_task_.drifts.empty() ||
-                        local_task_.of_gradient || plan_.full_batch || !others_.empty();
+                        local_task_.of_gradient || (plan_.full_batch && !counts) ||
+                        !others_.empty();
     if (needed) {
       Set(local_task_.loss, objective_.Evaluate(start_, {}, gradient_));
     } else if (local_task_.loss != TaskSums::kNone) {
@@ -257,19 +262,36 @@ class Trajectory {
   // Of this client's losses at the model and at the other one that the order carries. Both are
   // of Loss, not of Evaluate, so that equal models have equal losses to the last bit.
   absl::Status Difference() {
-    if (local_task_.loss_difference == TaskSums::kNone) return absl::OkStatus();
+    if (!local_task_.compares) return absl::OkStatus();
     LEEWAY_ASSIGN_OR_RETURN(const Vector<T>* other, local_task_.Other<T>(kOtherModel));
     const double own = objective_.Loss(start_, local_);
     const double difference = objective_.Loss(*other, local_) - own;
     Set(local_task_.loss_difference, difference);
+    CountClient(kLossDifferenceAbove, difference);
+    return absl::OkStatus();
+  }
+
+  // The same of the accuracies on the test part; without one it is above no threshold.
+  absl::Status AccuracyDifference() {
+    if (!local_task_.compares_accuracies) return absl::OkStatus();
+    LEEWAY_ASSIGN_OR_RETURN(const Vector<T>* other, local_task_.Other<T>(kOtherModel));
+    const TestResult own = objective_.Test(start_);
+    if (own.examples == 0) return absl::OkStatus();
+    const auto more =
+        static_cast<double>(objective_.Test(*other).correct) - static_cast<double>(own.correct);
+    CountClient(kAccuracyDifferenceAbove, more / static_cast<double>(own.examples));
+    return absl::OkStatus();
+  }
+
+  // Counts this client, whatever it weighs, if its value is above the thresholds of `name`.
+  void CountClient(absl::string_view name, double value) {
     size_t place = 0;  // among the numbers
     for (const v1::Sum& sum : task_.sums()) {
-      if (sum.name() == kLossDifferenceAbove && difference > sum.threshold()) {
+      if (sum.name() == name && value > sum.threshold()) {
         report_.numbers[place] = 1 / static_cast<double>(report_.weight);
       }
       if (sum.shape() == v1::NUMBER) ++place;
     }
-    return absl::OkStatus();
   }
 
   absl::Status Move() {
@@ -520,6 +542,9 @@ LocalTask::LocalTask(const v1::Task& task, size_t dimension, Others others)
     : task_(task), sums_(task, dimension), others_(std::move(others)) {
   loss = sums_.number(kLoss);
   loss_difference = sums_.number(kLossDifference);
+  compares =
+      loss_difference != TaskSums::kNone || sums_.number(kLossDifferenceAbove) != TaskSums::kNone;
+  compares_accuracies = sums_.number(kAccuracyDifferenceAbove) != TaskSums::kNone;
   gradient = sums_.vector(kGradient);
   displacement = sums_.vector(kDisplacement);
   for (const char* name :

@@ -32,14 +32,17 @@ class LocalTask {
   // another type.
   template <typename T>
   absl::StatusOr<const Vector<T>*> Other(const std::string& name) const;
+  bool HasOther(const std::string& name) const { return others_.contains(name); }
   // Something of the training part is in the answer: the loss, or along the local path.
   bool trains() const {
-    return loss != TaskSums::kNone || loss_difference != TaskSums::kNone ||
-           gradient != TaskSums::kNone || displacement != TaskSums::kNone || !drifts.empty() ||
-           targets || of_gradient;
+    return loss != TaskSums::kNone || compares || gradient != TaskSums::kNone ||
+           displacement != TaskSums::kNone || !drifts.empty() || targets || of_gradient;
   }
   bool only_tests() const { return !trains() && !curvature && !products; }
 
+  // Is the order's other model compared with the model, on the training part or the test part?
+  bool compares = false;
+  bool compares_accuracies = false;
   // Places of sums that a trajectory fills; kNone where they are not asked for.
   int loss, loss_difference, gradient, displacement;
   struct DriftSum {

@@ -197,7 +197,10 @@ absl::StatusOr<AnyReport> ProcessWorker::ComputeOne(const v1::Order& order,
   asked.client = hosted.id();
   asked.rule = order.task().rule();
   asked.repeats = order.task().repeats();
-  const Rng random(seed_, order.round(), ClientKey(hosted.id()), Purpose::kBatchOrder);
+  // A worker cannot begin in the middle of another round's batches.
+  const bool from_start = order.task().batch_round() > 0 && order.task().batch_step() == 0;
+  const Rng random(seed_, from_start ? order.task().batch_round() : order.round(),
+                   ClientKey(hosted.id()), Purpose::kBatchOrder);
   asked.random = random.Name();
   asked.model = {model_.file.path(), model_.sha256};
   for (const auto& [name, other] : others_) {

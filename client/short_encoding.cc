@@ -23,7 +23,8 @@ class ShortEncoding : public ReportStep {
     const TaskSums& sums = context.sums;
     const size_t dimension = sums.shape().dimension;
     const v1::Encoding encoding = EncodingFor(context.task.encoding(), std::is_same_v<T, double>);
-    Rng rng(context.seed, context.round, context.client, Purpose::kRounding);
+    const uint64_t drawn = context.task.batch_round();
+    Rng rng(context.seed, drawn > 0 ? drawn : context.round, context.client, Purpose::kRounding);
     const std::vector<T> exact = report.vectors;
     report.encoded.clear();
     for (size_t k = 0; k < sums.vectors(); ++k) {

@@ -23,10 +23,12 @@ bool IsCount(absl::string_view name) {
   return absl::EndsWith(name, kAbove) && MetricName(name).empty();
 }
 
-// What the targets are is not asked of a worker, nor single scores: the server does without.
+// What the targets are is not asked of a worker, nor single scores, nor the accuracy at another
+// model: the server does without.
 bool IsOfTargets(absl::string_view name) {
   return name == kLabelAbove || name == kTarget || name == kSquaredTarget ||
-         name == kTestLabelAbove || name == kPositiveScoreAbove || name == kNegativeScoreAbove;
+         name == kTestLabelAbove || name == kPositiveScoreAbove || name == kNegativeScoreAbove ||
+         name == kAccuracyDifferenceAbove;
 }
 
 // Made here, of the worker's gradient or Hessian.

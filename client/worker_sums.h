@@ -29,7 +29,10 @@ class WorkerSums {
   // A product with the Hessian is asked for: the report's only vector, which the caller fills in.
   bool products() const { return products_; }
   // The loss at the order's other model is needed, too: Complete wants it as kOtherLoss.
-  bool compares() const { return sums_.number(kLossDifference) != TaskSums::kNone; }
+  bool compares() const {
+    return sums_.number(kLossDifference) != TaskSums::kNone ||
+           sums_.number(kLossDifferenceAbove) != TaskSums::kNone;
+  }
   static constexpr char kOtherLoss[] = "other loss";  // not a name of the protocol
   // The tensors of the answer's file. The first values of it are the report's vectors.
   const std::vector<TensorSpec>& tensors() const { return tensors_; }

@@ -69,6 +69,7 @@ constexpr KnownSum kKnown[] = {
     {kLocalSteps, v1::NUMBER, 0, 0x1p53},
     {kLossDifference, v1::NUMBER, -kAny, kAny},
     {kLossDifferenceAbove, v1::NUMBER, 0, 1},
+    {kAccuracyDifferenceAbove, v1::NUMBER, 0, 1},
     {kNewtonDecrement, v1::NUMBER, 0, kAny},
     {kLargestGradient, v1::NUMBER, 0, kAny},
     {kLargestHessian, v1::NUMBER, 0, kAny},
@@ -358,8 +359,9 @@ bool TaskSums::Follows(size_t number) const {
 }
 
 bool TaskSums::CountsClients(size_t number) const {
-  return numbers_[number].name == kDisplacementAbove ||
-         numbers_[number].name == kLossDifferenceAbove;
+  const std::string& name = numbers_[number].name;
+  return name == kDisplacementAbove || name == kLossDifferenceAbove ||
+         name == kAccuracyDifferenceAbove;
 }
 
 size_t TaskSums::sent_numbers() const {

@@ -48,6 +48,8 @@ inline constexpr char kEncodingVariance[] =
 // F_c(w') - F_c(w), where w' is the model of this name in the order's others.
 inline constexpr char kLossDifference[] = "loss_difference";
 inline constexpr char kOtherModel[] = "other";
+// Not a model, but in its shape: 1 where fine-tuning moves a parameter, 0 where it does not.
+inline constexpr char kMovedParameters[] = "moved";
 // Mean loss on the test part (on the training part without one) at the model, after the task's
 // local steps if it has any, less that at the other model.
 inline constexpr char kTestDifference[] = "test_difference";
@@ -73,6 +75,8 @@ inline constexpr char kTestLossAbove[] = "test_loss_above";
 inline constexpr char kTestDifferenceAbove[] = "test_difference_above";
 // Over the client's weight, so that clients are counted.
 inline constexpr char kLossDifferenceAbove[] = "loss_difference_above";
+// The same of the accuracy on the test part: at the other model, less that at the model.
+inline constexpr char kAccuracyDifferenceAbove[] = "accuracy_difference_above";
 
 // "metric/NAME": a number that only the client's own model knows how to compute.
 inline constexpr char kMetric[] = "metric/";

@@ -26,7 +26,8 @@ constexpr int kRecentRounds = 20;                          // that the time left
 // A reading may change the verdict only if one of these is in it.
 bool Weighs(const v1::RoundRecord& record) {
   return record.has_fixed_point() || record.has_release() || record.has_constants() ||
-         record.kind() == v1::PROBE_ROUND;
+         record.has_who_pays() || record.kind() == v1::PROBE_ROUND ||
+         record.kind() == v1::FINAL_LOSS_ROUND;
 }
 
 // Why a client is away, until its event comes: that is written with the next round.

@@ -20,6 +20,7 @@
 #include "common/status.h"
 #include "common/sums.h"
 #include "records/config_words.h"
+#include "records/evaluate_config.h"
 #include "records/network_config.h"
 #include "records/release_config.h"
 
@@ -275,30 +276,6 @@ absl::Status CheckTrain(absl::string_view field, const v1::Train& train, const S
   return CheckProbesAt(field, train, seen);
 }
 
-absl::Status CheckEvaluate(absl::string_view field, const v1::Evaluate& evaluate,
-                           const Seen& seen) {
-  if (evaluate.point() == v1::Probe::OPTIMUM && !seen.optimum) {
-    return Bad(absl::StrCat(field, ".point"), "is OPTIMUM, but no optimum phase comes before it");
-  }
-  for (const double percent : evaluate.percentiles()) {
-    if (percent >= 0 && percent <= 100) continue;
-    return Bad(absl::StrCat(field, ".percentiles"),
-               absl::StrCat("has ", percent, "; give numbers from 0 to 100"));
-  }
-  if (!evaluate.has_fine_tune()) return absl::OkStatus();
-  const v1::LocalRule& rule = evaluate.fine_tune();
-  if (!(rule.step_size() > 0) || !std::isfinite(rule.step_size())) {
-    return Bad(absl::StrCat(field, ".fine_tune.step_size"),
-               absl::StrCat("is ", rule.step_size(), "; give a positive number"));
-  }
-  if ((rule.steps() > 0) + (rule.epochs() > 0) != 1 || rule.has_auto_steps()) {
-    return Bad(absl::StrCat(field, ".fine_tune"), "needs exactly one of steps and epochs");
-  }
-  if (rule.algorithm_case() == v1::LocalRule::ALGORITHM_NOT_SET) return absl::OkStatus();
-  return Bad(absl::StrCat(field, ".fine_tune"),
-             "is plain (stochastic) gradient descent; leave the algorithm out");
-}
-
 // An algorithm whose clients keep a state between rounds.
 absl::Status CheckStateful(absl::string_view field, const v1::RunConfig& config) {
   if (config.model().has_file()) {
@@ -344,7 +321,7 @@ absl::Status CheckPhase(absl::string_view field, const v1::Phase& phase, Seen& s
     case v1::Phase::kTrain:
       return CheckTrain(absl::StrCat(field, ".train"), phase.train(), seen);
     case v1::Phase::kEvaluate:
-      return CheckEvaluate(absl::StrCat(field, ".evaluate"), phase.evaluate(), seen);
+      return CheckEvaluate(absl::StrCat(field, ".evaluate"), phase.evaluate(), seen.optimum);
     case v1::Phase::kConstants:
       seen.constants = true;
       return absl::OkStatus();
@@ -534,6 +511,27 @@ void CompleteConfig(v1::RunConfig& config) {
   }
 }
 
+namespace {
+
+// What a phase asks for goes with the model.
+absl::Status CheckWithModel(const std::string& field, const v1::Phase& phase,
+                            const v1::RunConfig& config) {
+  const v1::LocalRule& rule = phase.train().local();
+  if (rule.has_scaffold()) {
+    LEEWAY_RETURN_IF_ERROR(CheckStateful(field + ".train.local.scaffold", config));
+  }
+  if (rule.has_feddyn()) {
+    LEEWAY_RETURN_IF_ERROR(CheckStateful(field + ".train.local.feddyn", config));
+  }
+  if (rule.has_fednova() && config.model().has_file()) {
+    return Bad(field + ".train.local.fednova",
+               "is for the models that Leeway contains; leave it out");
+  }
+  return CheckFineTune(field + ".evaluate", phase.evaluate(), config.model());
+}
+
+}  // namespace
+
 absl::Status CheckConfig(const v1::RunConfig& config) {
   if (config.model().kind_case() == v1::Model::KIND_NOT_SET) {
     return Bad("model", "is missing; for instance `model { linear_regression {} }`");
@@ -582,18 +580,8 @@ absl::Status CheckConfig(const v1::RunConfig& config) {
   Seen seen;
   for (int i = 0; i < config.phases_size(); ++i) {
     LEEWAY_RETURN_IF_ERROR(CheckPhase(absl::StrCat("phases[", i, "]"), config.phases(i), seen));
-    if (config.phases(i).train().local().has_scaffold()) {
-      LEEWAY_RETURN_IF_ERROR(
-          CheckStateful(absl::StrCat("phases[", i, "].train.local.scaffold"), config));
-    }
-    if (config.phases(i).train().local().has_feddyn()) {
-      LEEWAY_RETURN_IF_ERROR(
-          CheckStateful(absl::StrCat("phases[", i, "].train.local.feddyn"), config));
-    }
-    if (config.phases(i).train().local().has_fednova() && config.model().has_file()) {
-      return Bad(absl::StrCat("phases[", i, "].train.local.fednova"),
-                 "is for the models that Leeway contains; leave it out");
-    }
+    LEEWAY_RETURN_IF_ERROR(
+        CheckWithModel(absl::StrCat("phases[", i, "]"), config.phases(i), config));
   }
   return cohort.clients() > 0 ? CheckClients(config, cohort.clients()) : absl::OkStatus();
 }

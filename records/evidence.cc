@@ -258,6 +258,13 @@ Evidence EvidenceOf(const RunSummary& run, const v1::RoundRecord& record) {
     if (evidence.explained > 0) evidence.lost = result.loss_gap() / evidence.explained;
     if (rounding) evidence.lost = 0;
   }
+  if (result.after_rounds() > 0) {
+    evidence.after_rounds = result.after_rounds();
+    evidence.loss_after_rounds = result.loss_after_rounds();
+    const double gap = result.loss_after_rounds() - (record.loss() - result.loss_gap());
+    if (evidence.explained > 0) evidence.lost_after_rounds = gap / evidence.explained;
+  }
+  evidence.who_pays = FindWhoPays(run, record, result.h());
   evidence.settled = Settled(run, record, evidence.explained);
   evidence.doubt = DoubtOf(run, record, evidence);
   evidence.finding = FindingOf(run, evidence, sampling_error_high);
@@ -292,6 +299,18 @@ bool SameStepSize(double a, double b) { return std::abs(a - b) <= 1e-9 * std::ab
 const v1::ConstantsResult* FindConstants(const RunSummary& run) {
   const v1::ConstantsResult* found = FindMeasuredConstants(run);
   return found != nullptr && std::isfinite(found->largest_client_smoothness()) ? found : nullptr;
+}
+
+std::optional<v1::WhoPays> FindWhoPays(const RunSummary& run, const v1::RoundRecord& record,
+                                       uint32_t h) {
+  for (const v1::RoundRecord& one : run.records) {
+    if (one.round() <= record.round() || one.kind() != record.kind()) continue;
+    if (one.phase() != record.phase()) break;
+    // The next result is of another search, or of another test.
+    if (one.has_fixed_point() || one.has_release()) break;
+    if (one.has_who_pays() && one.who_pays().h() == h) return one.who_pays();
+  }
+  return std::nullopt;
 }
 
 ProbeEntry FindProbe(const RunSummary& run, uint32_t h, double step_size, uint32_t batch_size) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,11 @@ struct Evidence {
   double distance_squared = kUnknown;        // |w_H - w*|^2
   double pseudo_gradient_norm = kUnknown;    // |G(w_H)|
   bool settled = false;                      // the search came to rest
+  // With as many rounds from the initial model; 0: not measured.
+  uint32_t after_rounds = 0;
+  double loss_after_rounds = kUnknown;
+  double lost_after_rounds = kUnknown;  // its gap's share of what the model explains
+  std::optional<v1::WhoPays> who_pays;
   Finding finding = Finding::kUncertain;
   std::string doubt;  // why the gap proves nothing, and the remedy; empty: it does
 
@@ -52,6 +58,11 @@ bool SameStepSize(double a, double b);
 
 // The constants that were measured last; null if none were.
 const v1::ConstantsResult* FindConstants(const RunSummary& run);
+
+// Who pays for the local steps of this record's fixed point or release test; nothing if that was
+// not counted (yet).
+std::optional<v1::WhoPays> FindWhoPays(const RunSummary& run, const v1::RoundRecord& record,
+                                       uint32_t h);
 
 // A probe at w* and the entry of its drift for h local steps with this step size
 // and batch size (0: full batch); of several the one with most clients. Null if

@@ -39,6 +39,15 @@ std::string MeasuresText(const v1::Train& train) {
   return text;
 }
 
+std::string FineTuneText(const v1::Evaluate& evaluate) {
+  if (!evaluate.has_fine_tune()) return "";
+  const auto& tensors = evaluate.fine_tune_tensors();
+  return absl::StrCat(
+      ", fine-tuned by each client",
+      tensors.empty() ? "" : absl::StrCat(" (", absl::StrJoin(tensors, ", "), ")"),
+      evaluate.fine_tune().has_fedprox() ? ", pulled to the common model (Ditto)" : "");
+}
+
 }  // namespace
 
 std::string ModelKind(const v1::Model& model) {
@@ -65,12 +74,16 @@ std::string PhaseText(const v1::Phase& phase) {
                           LocalWork(phase.train().local()), ")", MeasuresText(phase.train()));
     case v1::Phase::kEvaluate:
       return absl::StrCat("evaluate ", PointName(phase.evaluate().point()),
-                          phase.evaluate().has_fine_tune() ? ", fine-tuned by each client" : "");
+                          FineTuneText(phase.evaluate()));
     case v1::Phase::kConstants:
       return "measure L, μ and the Hessian dissimilarity";
     case v1::Phase::kFixedPoint:
-      return absl::StrCat("find where FedAvg settles for H = ",
-                          absl::StrJoin(phase.fixed_point().steps(), ", "));
+      return absl::StrCat(
+          "find where FedAvg settles for H = ", absl::StrJoin(phase.fixed_point().steps(), ", "),
+          phase.fixed_point().after_rounds() > 0
+              ? absl::StrCat(", and its loss after ",
+                             Counted(phase.fixed_point().after_rounds(), "round"))
+              : "");
     case v1::Phase::kRelease:
       return absl::StrCat("test release at ", PointName(phase.release().point()), ": ",
                           Counted(phase.release().rounds(), "round"),

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "records/who_pays.h"
 
 namespace leeway {
 namespace {
@@ -100,7 +101,7 @@ absl::Status CheckReleaseClients(int number, const v1::Phase& phase, uint64_t cl
 uint64_t RoundsOf(const v1::ReleaseTest& config) {
   const auto count = static_cast<uint64_t>(config.steps_size());
   const uint64_t largest = *config.steps().rbegin();
-  return 1 + config.repeats() * (config.rounds() * (count + largest) + count);
+  return 1 + config.repeats() * (config.rounds() * (count + largest) + count) + RoundsAside(config);
 }
 
 }  // namespace leeway

@@ -139,6 +139,7 @@ std::vector<ReleaseEvidence> CollectReleases(const RunSummary& run) {
     ReleaseEvidence one;
     one.result = record.release();
     one.when = WhenText(run, record);
+    one.who_pays = FindWhoPays(run, record, one.result.h());
     one.finding = FindingOf(run, one.result);
     if (one.finding == Finding::kUncertain) one.doubt = DoubtOf(run, one.result);
     const auto same = std::find_if(all.begin(), all.end(), [&](const ReleaseEvidence& other) {
@@ -229,6 +230,8 @@ nlohmann::ordered_json ReleaseJson(const ReleaseEvidence& one) {
   json["when"] = one.when;
   json["verdict"] = std::string(FindingName(one.finding));
   json["doubt"] = one.doubt;
+  json["who_pays"] = nullptr;
+  if (one.who_pays) json["who_pays"] = FieldsJson(*one.who_pays);
   return json;
 }
 

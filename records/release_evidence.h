@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct ReleaseEvidence {
   std::string when;  // "phase 2", "after 50 rounds of phase 1"
   Finding finding = Finding::kUncertain;
   std::string doubt;  // why it is uncertain, and the remedy; else empty
+  std::optional<v1::WhoPays> who_pays;
 };
 
 // By h, then step size; of the same tested twice, the last.
@@ -33,7 +35,7 @@ std::string ReleaseSentence(const RunSummary& run, const std::vector<ReleaseEvid
                             Finding finding);
 // A table for people, with a line before it that says what it is.
 std::string ReleaseTable(const std::vector<ReleaseEvidence>& all);
-// All fields of the result, "when", "verdict" and "doubt".
+// All fields of the result, "when", "verdict", "doubt" and "who_pays".
 nlohmann::ordered_json ReleaseJson(const ReleaseEvidence& one);
 
 }  // namespace leeway

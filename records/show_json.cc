@@ -89,6 +89,18 @@ ordered_json ReleasesJson(const RunSummary& run, uint64_t after_round) {
   return tests;
 }
 
+ordered_json WhoPaysJson(const RunSummary& run, uint64_t after_round) {
+  ordered_json all = ordered_json::array();
+  for (const v1::RoundRecord& record : run.records) {
+    if (!record.has_who_pays() || record.round() <= after_round) continue;
+    ordered_json one = FieldsJson(record.who_pays());
+    one["when"] = WhenText(run, record);
+    one["compared_with"] = record.kind() == v1::RELEASE_ROUND ? "synchronised steps" : "optimum";
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
 // The drift at each h is called "steps" here, and who reported "clients".
 ordered_json ProbeJson(const v1::RoundRecord& probe) {
   ordered_json json = FieldsJson(probe);
@@ -136,6 +148,7 @@ ordered_json MeasuredJson(const RunSummary& run, uint64_t after_round) {
   json["constants"] = ConstantsJson(run);
   json["fixed_points"] = FixedPointsJson(run, after_round);
   json["releases"] = ReleasesJson(run, after_round);
+  json["who_pays"] = WhoPaysJson(run, after_round);
   json["probes"] = ListJson(RecordsOf(run, v1::PROBE_ROUND, after_round), ProbeJson);
   json["rounds"] = ListJson(RecordsOf(run, v1::TRAIN_ROUND, after_round), RoundJson);
   json["final_loss"] = FinalLossJson(run);

@@ -13,6 +13,7 @@
 #include "records/final_loss.h"
 #include "records/network_config.h"
 #include "records/theory.h"
+#include "records/who_pays.h"
 
 namespace leeway {
 namespace {
@@ -268,44 +269,16 @@ void WarnOfReleases(Verdict& verdict) {
   }
 }
 
-const v1::RoundRecord* LastTraining(const RunSummary& run, int phase) {
-  const v1::RoundRecord* last = nullptr;
-  for (const v1::RoundRecord& record : run.records) {
-    const bool trains = record.kind() == v1::TRAIN_ROUND;
-    if (trains && static_cast<int>(record.phase()) == phase) last = &record;
+// Of what is found at each number of local steps: the sentence of the one that matters most.
+template <typename All>
+std::string WhoPaysSentence(const All& all) {
+  const v1::WhoPays* chosen = nullptr;
+  for (const auto& one : all) {
+    if (!one.who_pays) continue;
+    chosen = &*one.who_pays;
+    if (one.finding == Finding::kConflict) break;
   }
-  return last;
-}
-
-// What training with so many rounds has come to, where the verdict is about where it settles in the
-// end; and whether the two contradict each other.
-void NoteTraining(const RunSummary& run, Verdict& verdict) {
-  const v1::RoundRecord* optimum = FindOptimum(run);
-  const double explained = verdict.evidence.front().explained;
-  if (optimum == nullptr || !(explained > 0)) return;
-  for (int i = 0; i < run.config.phases_size(); ++i) {
-    const v1::RoundRecord* last = LastTraining(run, i);
-    // The loss of a sample of clients is not that of all of them.
-    if (last == nullptr || last->reports() < run.clients) continue;
-    const double lost = (last->loss() - optimum->loss()) / explained;
-    std::string text = absl::StrFormat(
-        "before the last of %d rounds with H = %d local steps of %.3g, training was %.2g %% of "
-        "what the "
-        "model explains above the optimum",
-        last->round_in_phase(), last->local_steps(), last->step_size(), 100 * std::max(0.0, lost));
-    for (const Evidence& one : verdict.evidence) {
-      if (one.h != last->local_steps() || !SameStepSize(one.step_size, last->step_size())) continue;
-      if (one.finding == Finding::kHarmless && lost > ConflictLost(run.config)) {
-        absl::StrAppend(&text,
-                        ": that is not what local steps cost, but training that has not "
-                        "settled; train longer");
-      } else if (one.finding == Finding::kConflict && lost < HarmlessLost(run.config)) {
-        absl::StrAppendFormat(&text, ": it has not settled yet, and ends %.2g %% above it",
-                              100 * one.lost);
-      }
-    }
-    verdict.warnings.push_back(text);
-  }
+  return chosen == nullptr ? "" : WhoPaysText(*chosen);
 }
 
 void JudgeReleases(const RunSummary& run, Verdict& verdict) {
@@ -386,6 +359,7 @@ absl::StatusOr<Verdict> Judge(const RunSummary& run) {
     verdict.missing_h = MissingReleases(run);
     Weigh(all, verdict);
     JudgeReleases(run, verdict);
+    verdict.who_pays = WhoPaysSentence(verdict.releases);
     WarnOfEpochs(run, verdict);
     return verdict;
   }
@@ -400,7 +374,8 @@ absl::StatusOr<Verdict> Judge(const RunSummary& run) {
   WarnOfEpochs(run, verdict);
   WarnOfDoubts(run, verdict);
   WarnOfReleases(verdict);
-  NoteTraining(run, verdict);
+  verdict.trained = CollectTrained(run, verdict.evidence);
+  verdict.who_pays = WhoPaysSentence(verdict.evidence);
   return verdict;
 }
 

@@ -15,6 +15,7 @@
 #include "records/evidence.h"
 #include "records/release_evidence.h"
 #include "records/show.h"
+#include "records/trained.h"
 
 namespace leeway {
 
@@ -25,6 +26,10 @@ struct Verdict {
   std::vector<Evidence> evidence;         // by h, then step size; empty without fixed points
   std::vector<ReleaseEvidence> releases;  // by h, then step size
   std::vector<uint32_t> missing_h;        // listed in the config, but without a result; by size
+  std::vector<TrainedModel> trained;      // by phase
+  // Who pays: one sentence, of the smallest H that is a conflict or else of the largest. Empty if
+  // that was not counted.
+  std::string who_pays;
   std::vector<std::string> warnings;
 };
 

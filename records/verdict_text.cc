@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "records/csv.h"
 #include "records/json_text.h"
+#include "records/record_fields.h"
 #include "records/text_table.h"
 
 namespace leeway {
@@ -30,6 +31,11 @@ bool HasIntervals(const Verdict& verdict) {
                      [](const Evidence& one) { return one.interval_low < one.interval_high; });
 }
 
+bool HasAfterRounds(const Verdict& verdict) {
+  return std::any_of(verdict.evidence.begin(), verdict.evidence.end(),
+                     [](const Evidence& one) { return one.after_rounds > 0; });
+}
+
 bool HasStepSizes(const Verdict& verdict) {
   return std::any_of(verdict.evidence.begin(), verdict.evidence.end(), [&](const Evidence& one) {
     return one.step_size != verdict.evidence.front().step_size;
@@ -41,17 +47,23 @@ std::string Table(const Verdict& verdict) {
   if (verdict.evidence.empty()) return "";
   const bool intervals = HasIntervals(verdict);
   const bool step_sizes = HasStepSizes(verdict);
+  const bool after = HasAfterRounds(verdict);
+  const bool errors = !intervals && !after;
   std::vector<std::string> heads = {"  H"};
   if (step_sizes) heads.push_back("step size");
   heads.insert(heads.end(), {"loss gap", "lost"});
-  if (!intervals) heads.push_back("in std err");
+  if (after) {
+    heads.push_back(absl::StrCat("after ", verdict.evidence.front().after_rounds, " rounds"));
+  }
+  if (errors) heads.push_back("in std err");
   heads.insert(heads.end(), {"ρ²", intervals ? "95 % interval of ρ²" : "Jensen bound", "verdict"});
   std::vector<std::vector<std::string>> rows;
   for (const Evidence& one : verdict.evidence) {
     std::vector<std::string> row = {absl::StrCat(one.h)};
     if (step_sizes) row.push_back(Cell(one.step_size));
     row.insert(row.end(), {Cell(one.gap), Share(one.lost)});
-    if (!intervals) row.push_back(Cell(one.gap_in_standard_errors));
+    if (after) row.push_back(Share(one.lost_after_rounds));
+    if (errors) row.push_back(Cell(one.gap_in_standard_errors));
     row.push_back(Cell(one.unbiased_drift_squared));
     row.push_back(intervals ? absl::StrCat(Cell(one.interval_low), " … ", Cell(one.interval_high))
                             : Cell(one.drift_bound));
@@ -62,28 +74,42 @@ std::string Table(const Verdict& verdict) {
 }
 
 ordered_json EvidenceJson(const Evidence& one) {
-  return {{"h", one.h},
-          {"step_size", one.step_size},
-          {"gap", one.gap},
-          {"lost", one.lost},
-          {"explained", one.explained},
-          {"sampling_error", one.sampling_error},
-          {"gap_in_standard_errors", one.gap_in_standard_errors},
-          {"average_drift_squared", one.average_drift_squared},
-          {"unbiased_drift_squared", one.unbiased_drift_squared},
-          {"drift_bound", one.drift_bound},
-          {"interval_low", one.interval_low},
-          {"interval_high", one.interval_high},
-          {"floor", one.floor},
-          {"distance_squared", one.distance_squared},
-          {"pseudo_gradient_norm", one.pseudo_gradient_norm},
-          {"verdict", std::string(FindingName(one.finding))}};
+  ordered_json json = {{"h", one.h},
+                       {"step_size", one.step_size},
+                       {"gap", one.gap},
+                       {"lost", one.lost},
+                       {"explained", one.explained},
+                       {"sampling_error", one.sampling_error},
+                       {"gap_in_standard_errors", one.gap_in_standard_errors},
+                       {"average_drift_squared", one.average_drift_squared},
+                       {"unbiased_drift_squared", one.unbiased_drift_squared},
+                       {"drift_bound", one.drift_bound},
+                       {"interval_low", one.interval_low},
+                       {"interval_high", one.interval_high},
+                       {"floor", one.floor},
+                       {"distance_squared", one.distance_squared},
+                       {"pseudo_gradient_norm", one.pseudo_gradient_norm},
+                       {"after_rounds", one.after_rounds},
+                       {"loss_after_rounds", one.loss_after_rounds},
+                       {"lost_after_rounds", one.lost_after_rounds},
+                       {"who_pays", nullptr},
+                       {"verdict", std::string(FindingName(one.finding))}};
+  if (one.who_pays) json["who_pays"] = FieldsJson(*one.who_pays);
+  return json;
+}
+
+// What stands beside the sentence: how far trainings have come, and who pays.
+std::string Beside(const Verdict& verdict) {
+  std::string text;
+  for (const TrainedModel& one : verdict.trained) absl::StrAppend(&text, one.text, "\n");
+  if (!verdict.who_pays.empty()) absl::StrAppend(&text, verdict.who_pays, "\n");
+  return text;
 }
 
 }  // namespace
 
 std::string VerdictText(const Verdict& verdict) {
-  std::string text = absl::StrCat(verdict.sentence, "\n\n", Table(verdict),
+  std::string text = absl::StrCat(verdict.sentence, "\n", Beside(verdict), "\n", Table(verdict),
                                   verdict.evidence.empty() || verdict.releases.empty() ? "" : "\n",
                                   ReleaseTable(verdict.releases));
   for (const std::string& warning : verdict.warnings) {
@@ -104,6 +130,10 @@ ordered_json VerdictObject(const Verdict& verdict) {
   json["evidence"] = std::move(evidence);
   json["releases"] = ordered_json::array();
   for (const ReleaseEvidence& one : verdict.releases) json["releases"].push_back(ReleaseJson(one));
+  json["trained"] = ordered_json::array();
+  for (const TrainedModel& one : verdict.trained) json["trained"].push_back(TrainedJson(one));
+  json["who_pays"] = nullptr;
+  if (!verdict.who_pays.empty()) json["who_pays"] = verdict.who_pays;
   json["warnings"] = verdict.warnings;
   return json;
 }
@@ -114,7 +144,7 @@ std::string EvidenceCsv(const Verdict& verdict) {
   std::string csv =
       "h,step_size,gap,lost,sampling_error,gap_in_standard_errors,distance_squared,floor,"
       "average_drift_squared,unbiased_drift_squared,interval_low,interval_high,drift_bound,"
-      "verdict\n";
+      "after_rounds,loss_after_rounds,lost_after_rounds,clients,losers,verdict\n";
   for (const Evidence& one : verdict.evidence) {
     absl::StrAppend(&csv, one.h);
     for (const double value :
@@ -122,6 +152,13 @@ std::string EvidenceCsv(const Verdict& verdict) {
           one.distance_squared, one.floor, one.average_drift_squared, one.unbiased_drift_squared,
           one.interval_low, one.interval_high, one.drift_bound}) {
       absl::StrAppend(&csv, ",", CsvNumber(value));
+    }
+    absl::StrAppend(&csv, ",", one.after_rounds, ",", CsvNumber(one.loss_after_rounds), ",",
+                    CsvNumber(one.lost_after_rounds), ",");
+    if (one.who_pays) {
+      absl::StrAppend(&csv, one.who_pays->clients(), ",", one.who_pays->losers());
+    } else {
+      csv += ",";
     }
     absl::StrAppend(&csv, ",", FindingName(one.finding), "\n");
   }

@@ -66,6 +66,7 @@ absl::StatusOr<RoundSpec> DrawRound(const v1::RunConfig& config, const Roster& r
   spec.by_examples = plan.task.weighting() == v1::EXAMPLES;
   spec.group_count = plan.task.groups();
   spec.states_since = plan.states_since;
+  const uint64_t drawn = spec.round - plan.rounds_aside;
   uint32_t wanted = 0;
   if (plan.cohort_of_rounds_ago > 0) {
     spec.cohort = AskAgain(plan.cohort, eligible);
@@ -82,12 +83,12 @@ absl::StatusOr<RoundSpec> DrawRound(const v1::RunConfig& config, const Roster& r
     if (rule.replace_after_seconds() > 0) {
       spec.replace_after = absl::Seconds(rule.replace_after_seconds());
     }
-    DrawByLot(config.seed(), spec.round, attempt, asked, eligible, rule.replace_after_seconds() > 0,
+    DrawByLot(config.seed(), drawn, attempt, asked, eligible, rule.replace_after_seconds() > 0,
               spec);
   }
   spec.minimum = rule.minimum_reports() == 0 ? wanted : std::min(rule.minimum_reports(), wanted);
   if (spec.group_count > 1) {
-    spec.groups = DrawGroups(config.seed(), spec.round, attempt,
+    spec.groups = DrawGroups(config.seed(), drawn, attempt,
                              static_cast<uint32_t>(spec.cohort.size()), spec.group_count);
   }
   if (Asks(plan.task, kTestExamples)) AddEvaluators(roster, spec);

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "common/status.h"
+#include "records/who_pays.h"
 #include "server/phase.h"
 
 namespace leeway {
@@ -10,7 +11,7 @@ namespace {
 class FinalLossPhase : public PhaseScript {
  public:
   FinalLossPhase(std::unique_ptr<PhaseScript> last, const v1::Phase& config)
-      : last_(std::move(last)), rounds_(config.train().rounds()) {}
+      : last_(std::move(last)), rounds_(config.train().rounds()), aside_(RoundsAside(config)) {}
 
   RoundPlan Next(const RunContext& run, uint64_t rounds_done) const override {
     if (!over_) return last_->Next(run, rounds_done);
@@ -29,6 +30,10 @@ class FinalLossPhase : public PhaseScript {
     if (over_) return true;
     LEEWAY_ASSIGN_OR_RETURN(over_, last_->Absorb(plan, tally, rounds_done, run));
     return false;
+  }
+
+  uint64_t RoundsAsideSoFar(uint64_t rounds_done) const override {
+    return over_ ? aside_ : last_->RoundsAsideSoFar(rounds_done);
   }
 
   bool keeps_state() const override { return last_->keeps_state(); }
@@ -50,6 +55,7 @@ class FinalLossPhase : public PhaseScript {
  private:
   const std::unique_ptr<PhaseScript> last_;
   const uint32_t rounds_;  // of training; 0 if the last phase is another
+  const uint64_t aside_;   // rounds of the last phase that are, in all
   bool over_ = false;      // the last phase is; the round for the loss is left
 };
 

@@ -1,9 +1,11 @@
 #include "server/phase.h"
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "common/sums.h"
 
 namespace leeway {
@@ -61,6 +63,26 @@ double RunContext::StepSize(double configured, uint32_t steps) const {
 Vector<double> MeanOf(const v1::Task& task, const Tally& tally, absl::string_view name) {
   const TaskSums sums(task, tally.shape().dimension);
   return tally.vector(static_cast<size_t>(sums.vector(name))) / static_cast<double>(tally.weight());
+}
+
+absl::StatusOr<ModelPtr> Average(const v1::Task& task, const Tally& tally, const Model& model,
+                                 const RunContext& run, absl::string_view what,
+                                 absl::string_view field) {
+  const TaskSums sums(task, run.layout.size());
+  const auto displacement = static_cast<size_t>(sums.vector(kDisplacement));
+  std::atomic<bool> finite = true;
+  ModelPtr next =
+      ChangeModel(run.layout, model, run.workers, [&](size_t begin, absl::Span<double> values) {
+        const auto size = static_cast<Eigen::Index>(values.size());
+        double space[kMostChanged];
+        tally.Read(displacement, begin, absl::MakeSpan(space, values.size()));
+        Eigen::Map<Vector<double>> w(values.data(), size);
+        w -= Eigen::Map<Vector<double>>(space, size) / static_cast<double>(tally.weight());
+        if (!w.allFinite()) finite = false;
+      });
+  if (finite) return next;
+  return absl::OutOfRangeError(
+      absl::StrCat(what, " diverged: the model is no longer finite; lower ", field));
 }
 
 absl::Status PhaseScript::Restore(const std::vector<double>& state, const RunContext&) {

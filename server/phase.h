@@ -44,6 +44,9 @@ struct RoundPlan {
   // finds them: `cohort`, by index.
   uint64_t cohort_of_rounds_ago = 0;
   std::vector<uint32_t> cohort;
+  // Rounds of the run before this one that are aside (records/who_pays.h): its cohort is drawn as
+  // if they had not been. Set by the script.
+  uint64_t rounds_aside = 0;
   // Batches go on from those that a round so many rounds ago has begun, after `batch_step` of them.
   std::optional<uint64_t> batches_of_rounds_ago;
   uint64_t batch_step = 0;
@@ -101,6 +104,10 @@ class PhaseScript {
   // the phase is over.
   virtual absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t rounds_done,
                                       RunContext& run) = 0;
+  // How many of the phase's first `rounds_done` rounds are aside (records/who_pays.h): the cohorts
+  // and batches of later ones are drawn as if they had not been. The plan's own
+  // batches_of_rounds_ago does not count them either.
+  virtual uint64_t RoundsAsideSoFar(uint64_t /*rounds_done*/) const { return 0; }
   // Do clients keep a state between its training rounds? It begins anew with the phase.
   virtual bool keeps_state() const { return false; }
   // State between two rounds, as numbers, and back.
@@ -116,6 +123,12 @@ std::unique_ptr<PhaseScript> MakePhase(const v1::Phase& phase, RunContext& run);
 
 // The weighted mean over clients of a vector that the task asks for.
 Vector<double> MeanOf(const v1::Task& task, const Tally& tally, absl::string_view name);
+
+// Plain averaging: the model less the average displacement. An error if it is not finite;
+// `what` diverged, and the remedy is to lower `field`.
+absl::StatusOr<ModelPtr> Average(const v1::Task& task, const Tally& tally, const Model& model,
+                                 const RunContext& run, absl::string_view what,
+                                 absl::string_view field);
 
 // Rounds that more than one phase asks for: a probe, and an evaluation, of the
 // model at a point.

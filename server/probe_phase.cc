@@ -69,6 +69,21 @@ void FillComparison(const Tally& tally, RoundPlan& plan) {
   out.set_other_sha256(plan.others[kOtherModel]->sha256);
 }
 
+// 1 for each parameter of the tensors that fine-tuning moves, else 0.
+ModelPtr MovedParameters(const v1::Evaluate& config, const ModelLayout& layout) {
+  Vector<double> moved = Vector<double>::Zero(static_cast<Eigen::Index>(layout.size()));
+  Eigen::Index begin = 0;
+  for (const TensorSpec& tensor : layout.tensors) {
+    const auto size = static_cast<Eigen::Index>(tensor.size());
+    const auto& names = config.fine_tune_tensors();
+    if (std::find(names.begin(), names.end(), tensor.name) != names.end()) {
+      moved.segment(begin, size).setOnes();
+    }
+    begin += size;
+  }
+  return MakeModel(layout, moved);
+}
+
 // One round, and for percentiles over clients some more: by counts of clients above
 // thresholds, which close in on each percentile of the accuracy, then of the loss.
 class EvaluatePhase : public PhaseScript {
@@ -80,6 +95,9 @@ class EvaluatePhase : public PhaseScript {
     RoundPlan plan = PlanEvaluation(config_.point(), run);
     plan.rounds_in_phase = config_.percentiles().empty() ? 1 : 0;
     if (config_.has_fine_tune()) *plan.task.mutable_rule() = config_.fine_tune();
+    if (!config_.fine_tune_tensors().empty()) {
+      plan.others[kMovedParameters] = MovedParameters(config_, run.layout);
+    }
     if (stage_ == Stage::kPooled) {
       if (run.baseline || config_.has_fine_tune()) {
         AskForComparison(run.baseline ? run.baseline : plan.base, plan);
@@ -95,7 +113,7 @@ class EvaluatePhase : public PhaseScript {
   }
 
   absl::StatusOr<bool> Absorb(RoundPlan& plan, const Tally& tally, uint64_t, RunContext&) override {
-    if (stage_ == Stage::kPooled && !plan.others.empty()) FillComparison(tally, plan);
+    if (stage_ == Stage::kPooled && plan.others.contains(kOtherModel)) FillComparison(tally, plan);
     if (config_.percentiles().empty() || plan.record.test_examples() == 0) return true;
     if (stage_ == Stage::kPooled) {
       stage_ = Stage::kAccuracy;

@@ -7,7 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
 #include "common/sums.h"
+#include "records/evaluate_config.h"
 #include "records/final_loss.h"
+#include "records/who_pays.h"
 #include "server/measures.h"
 #include "server/scale.h"
 
@@ -60,6 +62,7 @@ absl::StatusOr<Script> Script::Resume(
 }
 
 absl::Status Script::SetBaseline(ModelPtr baseline) {
+  LEEWAY_RETURN_IF_ERROR(CheckFineTuneTensors(run_.config, run_.layout));
   if (!baseline) return absl::OkStatus();
   const absl::Status fits = ParseModel(run_.layout, baseline->file.view()).status();
   if (!fits.ok()) {
@@ -107,6 +110,14 @@ void Script::EnterPhase() {
   }
 }
 
+uint64_t Script::RoundsAsideSoFar() const {
+  uint64_t rounds = phase_ ? phase_->RoundsAsideSoFar(round_in_phase_) : 0;
+  for (uint32_t i = 0; i < index_; ++i) {
+    rounds += RoundsAside(run_.config.phases(static_cast<int>(i)));
+  }
+  return rounds;
+}
+
 RoundPlan Script::Next() const {
   RoundPlan plan = NeedsScale(run_) ? PlanScale(run_) : phase_->Next(run_, round_in_phase_);
   v1::RoundRecord& record = plan.record;
@@ -118,8 +129,10 @@ RoundPlan Script::Next() const {
   record.set_step_size(plan.task.rule().step_size());
   record.set_local_steps(plan.task.rule().steps());
   record.set_batch_size(plan.task.rule().batch_size());
-  if (plan.batches_of_rounds_ago) {
-    plan.task.set_batch_round(record.round() - *plan.batches_of_rounds_ago);
+  plan.rounds_aside = RoundsAsideSoFar();
+  if (plan.batches_of_rounds_ago || plan.rounds_aside > 0) {
+    plan.task.set_batch_round(record.round() - plan.rounds_aside -
+                              plan.batches_of_rounds_ago.value_or(0));
     plan.task.set_batch_step(plan.batch_step);
   }
   // Test results are pooled over examples, so each client's sums count once.

@@ -37,7 +37,8 @@ class Script {
     run_.clients = clients;
     run_.examples = examples;
   }
-  // The model of config.baseline. An error if it is of another shape than the run's.
+  // The model of config.baseline. An error if it is of another shape than the run's, or if an
+  // evaluation names tensors that the run's model does not have.
   absl::Status SetBaseline(ModelPtr baseline);
 
   bool done() const { return phase_ == nullptr; }
@@ -64,6 +65,8 @@ class Script {
 
  private:
   void EnterPhase();
+  // Rounds so far that are aside (records/who_pays.h).
+  uint64_t RoundsAsideSoFar() const;
 
   RunContext run_;
   uint32_t index_ = 0;                  // of the current phase

@@ -6,6 +6,7 @@
 #include "common/status.h"
 #include "common/sums.h"
 #include "records/release_config.h"
+#include "records/who_pays.h"
 #include "server/median_limit.h"
 #include "server/phase.h"
 #include "server/scale.h"
@@ -109,6 +110,18 @@ class TrainPhase : public PhaseScript {
     }
     // The measures after the last training round are the end.
     return rounds_done + 1 >= Before(uint64_t{config_.rounds()} + 1);
+  }
+
+  uint64_t RoundsAsideSoFar(uint64_t rounds_done) const override {
+    const Slot slot = SlotAt(rounds_done);
+    const auto& at = config_.release_at();
+    // A test comes last of what is measured after a training round.
+    const auto tests = static_cast<uint64_t>(
+        (slot.kind == v1::TRAIN_ROUND ? std::upper_bound(at.begin(), at.end(), slot.trained)
+                                      : std::lower_bound(at.begin(), at.end(), slot.trained)) -
+        at.begin());
+    const uint64_t here = release_ ? release_->RoundsAsideSoFar(slot.before) : 0;
+    return tests * RoundsAside(config_.release()) + here;
   }
 
   bool keeps_state() const override { return algorithm_ && algorithm_->keeps_state(); }

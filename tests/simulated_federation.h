@@ -62,23 +62,28 @@ class SimulatedFederation {
   bool Step() {
     if (script_->done()) return false;
     RoundPlan plan = script_->Next();
-    const auto cohort = SampleCohort(config_.seed(), plan.record.round(), 1,
-                                     static_cast<uint32_t>(clients_.size()), plan.sample);
+    const uint64_t drawn = plan.record.round() - plan.rounds_aside;
+    const auto cohort = plan.cohort_of_rounds_ago > 0
+                            ? cohorts_[cohorts_.size() - plan.cohort_of_rounds_ago]
+                            : SampleCohort(config_.seed(), drawn, 1,
+                                           static_cast<uint32_t>(clients_.size()), plan.sample);
+    cohorts_.push_back(cohort);
     SetUnits(cohort.size(), plan.task);
     Tally tally(TaskSums(plan.task, layout_.size()).shape());
     const Vector<double> start = ValuesOf(layout_, *plan.base);
-    const auto groups = DrawGroups(config_.seed(), plan.record.round(), 1,
-                                   static_cast<uint32_t>(cohort.size()), plan.task.groups());
+    const auto groups = DrawGroups(config_.seed(), drawn, 1, static_cast<uint32_t>(cohort.size()),
+                                   plan.task.groups());
     LocalTask::Others others;
     for (const auto& [name, model] : plan.others) {
-      others[name] = std::make_shared<const Parameters>(ValuesOf(layout_, *model));
+      others[name] = std::make_shared<Parameters>(ValuesOf(layout_, *model));
     }
-    const LocalTask task(plan.task, layout_.size(), std::move(others));
+    const LocalTask task(plan.task, layout_.size(), others);
+    const uint64_t batches =
+        plan.task.batch_round() > 0 ? plan.task.batch_round() : plan.record.round();
     for (size_t i = 0; i < cohort.size(); ++i) {
       const uint32_t c = cohort[i];
-      const auto report =
-          RunTask<double>(*clients_[c], task, start,
-                          Rng(config_.seed(), plan.record.round(), c, Purpose::kBatchOrder));
+      const auto report = RunTask<double>(*clients_[c], task, start,
+                                          Rng(config_.seed(), batches, c, Purpose::kBatchOrder));
       EXPECT_TRUE(report.ok()) << report.status();
       const absl::Status added =
           tally.Add<double>(groups[i], report->weight, report->numbers, report->vectors);
@@ -116,6 +121,8 @@ class SimulatedFederation {
   Vector<double> optimum() const { return ValuesOf(layout_, *script_->optimum()); }
   const std::vector<v1::RoundRecord>& records() const { return records_; }
   const v1::RoundRecord& last() const { return records_.back(); }
+  // Who was asked, round by round.
+  const std::vector<std::vector<uint32_t>>& cohorts() const { return cohorts_; }
   Script& script() { return *script_; }
   const std::vector<std::unique_ptr<QuadraticObjective>>& clients() const { return clients_; }
 
@@ -125,6 +132,7 @@ class SimulatedFederation {
   ModelLayout layout_;
   std::unique_ptr<Script> script_;
   std::vector<v1::RoundRecord> records_;
+  std::vector<std::vector<uint32_t>> cohorts_;
 };
 
 inline Eigen::VectorXd RandomVector(Eigen::Index n, Rng& rng) {

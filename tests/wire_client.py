@@ -60,7 +60,7 @@ class Client:
     def gradient(self, w, l2):
         return self.x.T @ (self.x @ w - self.y) / len(self.y) + l2 * w
 
-    def answer(self, task, w, l2):
+    def answer(self, task, w, l2, others=()):
         """Its weight, and its values in the order of the task's sums."""
         v = len(self.y) if task.weighting == run_pb.EXAMPLES else 1
         if task.rule.batch_size or task.encoding != run_pb.EXACT:
@@ -69,7 +69,7 @@ class Client:
         for _ in range(task.rule.steps or task.rule.epochs):
             moves.append(moves[-1] + eta * self.gradient(w - moves[-1], l2))
         gradient = self.gradient(w, l2)
-        loss = np.mean((self.x @ w - self.y) ** 2) / 2 + l2 / 2 * (w @ w)
+        loss_at = lambda at: np.mean((self.x @ at - self.y) ** 2) / 2 + l2 / 2 * (at @ at)
         tests, test_loss = len(self.test_y), np.sum((self.test_x @ w - self.test_y) ** 2) / 2
         curvatures = lambda: np.linalg.eigvalsh(hessian())
         hessian = lambda: self.x.T @ self.x / len(self.y) + l2 * np.eye(len(w))
@@ -82,18 +82,17 @@ class Client:
                 raise ValueError(f"displacement: its norm is {norm}, the limit {task.max_norm}; step less")
             return moves[steps(s)] * scale
         known = {
-            "displacement": displacement,
-            "drift": lambda s: (eta * gradient - moves[steps(s)] / steps(s)) / eta,
-            "gradient": lambda s: gradient, "hessian": lambda s: hessian(), "loss": lambda s: loss, "": lambda s: 1.0,
+            "displacement": displacement, "drift": lambda s: (eta * gradient - moves[steps(s)] / steps(s)) / eta,
+            "gradient": lambda s: gradient, "hessian": lambda s: hessian(), "loss": lambda s: loss_at(w), "": lambda s: 1.0,
             "test_examples": lambda s: tests, "test_loss": lambda s: test_loss, "test_correct": lambda s: 0,
             "smoothness_above": lambda s: curvatures()[-1] > s.threshold, "convexity_above": lambda s: curvatures()[0] > s.threshold,
             "hessian_distance_above": lambda s: np.linalg.norm(hessian() - matrix(task.reference_hessian), 2) > s.threshold,
             "squared_hessian_distance": lambda s: np.linalg.matrix_power(hessian() - matrix(task.reference_hessian), 2),
-            "accuracy_above": lambda s: tests > 0 and 0 > s.threshold,
-            "newton_decrement": lambda s: v * gradient @ matrix(task.inverse_hessian) @ gradient,
-            "largest_gradient_squared": lambda s: abs(gradient).max(), "target": lambda s: self.y.mean(),
-            "largest_hessian_squared": lambda s: abs(hessian()).max(), "squared_target": lambda s: np.mean(self.y ** 2),
-            "test_loss_above": lambda s: tests > 0 and test_loss / tests > s.threshold,
+            "accuracy_above": lambda s: tests > 0 and 0 > s.threshold, "loss_difference_above":
+                lambda s: (loss_at(read_model(others[0].model.inline)) - loss_at(w) > s.threshold) / v,
+            "newton_decrement": lambda s: v * gradient @ matrix(task.inverse_hessian) @ gradient, "target": lambda s: self.y.mean(),
+            "largest_gradient_squared": lambda s: abs(gradient).max(), "squared_target": lambda s: np.mean(self.y ** 2),
+            "largest_hessian_squared": lambda s: abs(hessian()).max(), "test_loss_above": lambda s: tests > 0 and test_loss / tests > s.threshold,
         }
         values = []
         for s in task.sums:
@@ -145,7 +144,7 @@ def reports(order, w, l2, clients, alone):
     asked = {(name, s.steps) for s in sums for name in ("", s.name)}
     for index, group in zip(order.clients, order.groups or [0] * len(order.clients)):
         try:
-            done.append((clients[index].id, *clients[index].answer(order.task, w, l2), group))
+            done.append((clients[index].id, *clients[index].answer(order.task, w, l2, order.others), group))
         except ValueError as error:
             failures.append(pb.ClientFailure(client=clients[index].id, message=str(error)))
     if len(done) > 1 and not alone:

@@ -131,7 +131,8 @@ function showVerdict() {
   const verdict = latest.verdict;
   find('verdict').className = `verdict ${verdict ? verdict.verdict : ''}`;
   say('verdict', verdict ? verdict.sentence : `No verdict yet: ${latest.no_verdict}.`);
-  find('warnings').replaceChildren(...(verdict ? verdict.warnings : []).map((text) => {
+  const beside = verdict ? [...verdict.trained.map((one) => one.text), verdict.who_pays, ...verdict.warnings] : [];
+  find('warnings').replaceChildren(...beside.filter((text) => text).map((text) => {
     const item = document.createElement('li');
     item.textContent = text;
     return item;

@@ -49,6 +49,18 @@ class Run:
         """Release tests: one row for each and number of local steps."""
         return _table(self.summary.get("releases", []), index="h")
 
+    def who_pays(self) -> Any:
+        """Who pays for local steps: one row for each number of them. Columns loss_10 ... loss_90 are percentiles over clients
+        of the loss with local steps less that without, accuracy_10 ... accuracy_90 the same of the accuracy."""
+        rows = []
+        for one in self.summary.get("who_pays", []):
+            row = {k: v for k, v in one.items() if not isinstance(v, list)}
+            for name in ("loss", "accuracy"):
+                for i, value in enumerate(one.get(f"{name}_deciles", [])):
+                    row[f"{name}_{10 * (i + 1)}"] = value
+            rows.append(row)
+        return _table(rows, index="h")
+
     def clients(self) -> Any:
         """Clients: one row each, with the numbers of their examples."""
         return _table(self.summary.get("clients", []), index="id")
@@ -92,12 +104,15 @@ class Run:
 
 class Verdict:
     """What `leeway drift` says: `verdict`, `sentence`, and what it rests on by number of local steps: `evidence` of fixed
-    points and probes, and `releases`, of release tests."""
+    points and probes, and `releases`, of release tests. Beside it: `who_pays`, a sentence (None if that was not counted),
+    and `trained`, how far each training has come."""
 
     def __init__(self, answer: Dict[str, Any]):
         self.verdict: str = answer["verdict"]
         self.sentence: str = answer["sentence"]
         self.largest_harmless_h: Optional[int] = answer.get("largest_harmless_h")
+        self.who_pays: Optional[str] = answer.get("who_pays")
+        self.trained: List[Dict[str, Any]] = answer.get("trained", [])
         self.warnings: List[str] = answer.get("warnings", [])
         self._evidence = answer.get("evidence", [])
         self._releases = answer.get("releases", [])

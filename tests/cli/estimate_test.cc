@@ -23,7 +23,11 @@ TEST(EstimateTest, RoundsAreKnownOrBounded) {
             "107 rounds");  // one for the loss of the final model
   EXPECT_EQ(Rounds("evaluate {}"), "1 round");
   EXPECT_EQ(Rounds("evaluate { percentiles: [50] }"), "1 to 11 rounds");
-  EXPECT_EQ(Rounds("fixed_point { steps: [1, 2, 5] max_rounds: 200 }"), "6 to 603 rounds");
+  EXPECT_EQ(Rounds("fixed_point { steps: [1, 2, 5] max_rounds: 200 who_pays_off: true }"),
+            "6 to 603 rounds");
+  // Three rounds of counting for each, and a path with its loss.
+  EXPECT_EQ(Rounds("fixed_point { steps: [1, 2, 5] max_rounds: 200 after_rounds: 7 }"),
+            "39 to 636 rounds");
   // A whole Hessian, or Lanczos iteration by pairs of gradients.
   EXPECT_EQ(Rounds("constants { iterations: 30 }", 256), "4 to 16 rounds");
   EXPECT_EQ(Rounds("constants { iterations: 30 }", 257), "4 to 70 rounds");
@@ -66,8 +70,12 @@ TEST(EstimateTest, TimeIsThatOfTheGradients) {
   EXPECT_DOUBLE_EQ(seconds("probe { steps: [1, 20] batch_size: 10 repeats: 3 clients: 2 }"),
                    2 * (0.5 + 3 * 20 * 10 * 0.01));
   // A round of 50 local steps is 50 of one.
-  EXPECT_DOUBLE_EQ(seconds("fixed_point { steps: [50] }"),
-                   50 * seconds("fixed_point { steps: 1 }"));
+  EXPECT_DOUBLE_EQ(seconds("fixed_point { steps: [50] who_pays_off: true }"),
+                   50 * seconds("fixed_point { steps: 1 who_pays_off: true }"));
+  EXPECT_GT(seconds("fixed_point { steps: 1 }"),
+            seconds("fixed_point { steps: 1 who_pays_off: true }"));
+  EXPECT_DOUBLE_EQ(seconds("fixed_point { steps: [5] who_pays_off: true after_rounds: 40 }"),
+                   5 * seconds("fixed_point { steps: [5] who_pays_off: true }"));
   EXPECT_GT(seconds("optimum {}"), 0);
   EXPECT_GT(seconds("constants {}"), 0);
 }

@@ -66,6 +66,11 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"model { linear_regression {} } phases { evaluate { fine_tune { step_size: 1 steps: 2 "
             "scaffold {} } } }",
             "phases[0].evaluate.fine_tune is plain"},
+        Bad{"model { linear_regression {} } phases { evaluate { fine_tune { step_size: 1 steps: 2 "
+            "fedprox {} } } }",
+            "phases[0].evaluate.fine_tune.fedprox.mu is 0; give a positive number"},
+        Bad{"model { linear_regression {} } phases { evaluate { fine_tune_tensors: 'bias' } }",
+            "phases[0].evaluate.fine_tune_tensors is given without fine_tune"},
         Bad{"seed: x", "line 1"}, Bad{"model { linear_regression {} }", "phases is empty"},
         Bad{"phases { optimum {} }", "model is missing"},
         Bad{"model { linear_regression {} } phases { }", "phases[0] is empty"},

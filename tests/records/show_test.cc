@@ -155,7 +155,7 @@ TEST(RunJsonTest, WhatIsNotThereIsNull) {
   run.directory = "runs/new";
   EXPECT_EQ(json::parse(RunJson(run)), json::parse(R"({
     "status": "gathering", "seed": null, "optimum": null, "constants": null,
-    "fixed_points": [], "releases": [], "probes": [], "rounds": [], "final_loss": null, "evaluations": [], "troubles": 0, "final_model": null,
+    "fixed_points": [], "releases": [], "who_pays": [], "probes": [], "rounds": [], "final_loss": null, "evaluations": [], "troubles": 0, "final_model": null,
     "run_id": null, "config": null, "models": {}, "clients": [], "epochs": [], "events": []})"));
   EXPECT_THAT(RunText(run), HasSubstr("waiting for its clients"));
 }

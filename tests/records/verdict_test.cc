@@ -184,25 +184,73 @@ TEST(VerdictTest, EvidenceStandsBesideIt) {
 
 TEST(VerdictTest, TrainingThatContradictsItIsNamed) {
   RunSummary run = RunWithGaps({{2, 0.1}, {10, 5}});
-  run.config.add_phases()->mutable_train();
+  v1::Train& train = *run.config.add_phases()->mutable_train();
+  train.set_rounds(3);
+  train.mutable_server()->set_rate(1);
   AddTraining(run, 4, 2, 3);
-  const auto loss = [&](double lost) {
+  const auto trained = [&](double lost) {
     run.records.back().set_loss(0.5 + lost * 0.5);
-    return WarningsOf(*Judge(run));
+    const Verdict verdict = *Judge(run);
+    return verdict.trained.empty() ? TrainedModel() : verdict.trained[0];
   };
-  EXPECT_EQ(
-      loss(0.02),
-      "before the last of 3 rounds with H = 2 local steps of 0.01, training was 2 % of what the "
-      "model explains above the optimum");
-  EXPECT_THAT(loss(0.031), HasSubstr("has not settled; train longer"));
+  EXPECT_EQ(trained(0.02).text,
+            "After 2 rounds of training with H = 2 local steps of 0.01 the model is 0.01 above the "
+            "optimum and loses 2 % of what it could explain.");
+  EXPECT_NEAR(trained(0.02).lost, 0.02, 1e-12);
+  EXPECT_FALSE(trained(0.02).contradicts);
+  EXPECT_TRUE(trained(0.031).contradicts);
+  EXPECT_THAT(
+      trained(0.031).text,
+      HasSubstr("contradicts the verdict that H = 2 is harmless: training has not settled"));
+  // Where it stands still, what differs from the verdict's FedAvg is named.
+  train.mutable_local()->set_batch_size(20);
+  EXPECT_THAT(trained(0.031).text, HasSubstr("stands still there with batches of 20, and"));
   run.records.back().set_local_steps(10);
-  EXPECT_THAT(loss(0.009), HasSubstr("has not settled yet, and ends 20 % above it"));
-  EXPECT_THAT(loss(0.02), Not(HasSubstr("settled")));
+  EXPECT_THAT(trained(0.009).text, HasSubstr("not come to where it settles, which loses 20 %"));
+  EXPECT_FALSE(trained(0.02).contradicts);
   // Not the step size that the verdict is about, or not all clients.
   run.records.back().set_step_size(0.02);
-  EXPECT_THAT(loss(0.009), Not(HasSubstr("settled")));
+  EXPECT_FALSE(trained(0.009).contradicts);
+  // The final model's own loss, where a round has measured it.
+  const double final_loss = 0.5 + 0.04 * 0.5;
+  run.records.back().set_model_sha256("end");
+  v1::RoundRecord end = run.records.back();
+  end.set_kind(v1::FINAL_LOSS_ROUND);
+  end.set_round(end.round() + 1);
+  end.set_base_sha256("end");
+  end.set_loss(final_loss);
+  run.records.push_back(end);
+  EXPECT_EQ(Judge(run)->trained[0].loss, final_loss);
+  EXPECT_EQ(Judge(run)->trained[0].rounds, 3u);
+  run.records.pop_back();
   run.records.back().set_reports(10);
-  EXPECT_EQ(loss(0.009), "");
+  EXPECT_TRUE(trained(0.009).text.empty());
+}
+
+TEST(VerdictTest, WhoPaysIsOfTheFirstConflict) {
+  RunSummary run = OptimumRun();
+  for (const uint32_t h : {2u, 10u, 50u}) {
+    v1::FixedPointResult& point = AddFixedPoint(run, h, h == 2 ? 0.1 : 5);
+    point.set_after_rounds(30);
+    point.set_loss_after_rounds(0.55);
+    v1::RoundRecord record = run.records.back();
+    record.clear_fixed_point();
+    record.set_round(record.round() + 1);
+    record.mutable_who_pays()->set_h(h);
+    record.mutable_who_pays()->set_clients(20);
+    record.mutable_who_pays()->set_losers(h / 2);
+    for (int k = 1; k <= 9; ++k) record.mutable_who_pays()->add_loss_deciles(0.01 * k);
+    run.records.push_back(record);
+  }
+  const Verdict verdict = *Judge(run);
+  EXPECT_THAT(verdict.who_pays, HasSubstr("Who pays at H = 10: half of the clients lose less than "
+                                          "0.05, the worst tenth more than 0.09; 5 of 20 lose."));
+  for (const Evidence& one : verdict.evidence) {
+    ASSERT_TRUE(one.who_pays.has_value());
+    EXPECT_EQ(one.who_pays->losers(), one.h / 2);
+    EXPECT_EQ(one.after_rounds, 30u);
+    EXPECT_NEAR(one.lost_after_rounds, 0.1, 1e-12);
+  }
 }
 
 TEST(VerdictTest, OnlyAProbeOfTheSameStepsIsEvidence) {

@@ -73,7 +73,7 @@ TEST(EvidenceCsvTest, HasOneRowPerStep) {
   const std::string csv = EvidenceCsv(ConflictVerdict());
   EXPECT_THAT(csv, HasSubstr("h,step_size,gap,"));
   EXPECT_THAT(csv, HasSubstr("\n10,0.01,0.10000000000000001,0.2"));
-  EXPECT_THAT(csv, HasSubstr(",,,,,,uncertain\n"));
+  EXPECT_THAT(csv, HasSubstr(",,,,,,0,,,,,uncertain\n"));
 }
 
 TEST(ResultsTextTest, EndsWithTheVerdict) {
