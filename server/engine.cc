@@ -202,6 +202,7 @@ absl::Status Engine::OpenRound(const RoundPlan& plan, uint32_t attempt) {
     MutexLock lock(&mu_);
     ShowRound(plan, spec);
     absent_logged_ = false;
+    idle_time_ = IdleTime();
     failures_.clear();
     round_ = std::make_unique<Round>(std::move(spec), &roster_, std::move(aggregator));
     sessions_.SetRound(order, ModelsOf(plan));
@@ -312,6 +313,8 @@ absl::Status Engine::CommitRound(RoundPlan plan, const Round::Result& result) {
   }
   {
     MutexLock lock(&mu_);
+    commit.record.set_idle_share(idle_time_.share());
+    run_idle_time_.Add(idle_time_);
     commit.record.set_epoch(roster_.epoch());
     commit.record.set_population(roster_.population());
     for (const Standing& standing : roster_.standings()) {

@@ -29,6 +29,7 @@
 #include "records/holdings.h"
 #include "records/meter.h"
 #include "records/presence.h"
+#include "server/idle_time.h"
 #include "server/journal.h"
 #include "server/observers.h"
 #include "server/refusal_counts.h"
@@ -206,6 +207,8 @@ class Engine {
   v1::Progress progress_ ABSL_GUARDED_BY(mu_);
   bool phase_logged_ ABSL_GUARDED_BY(mu_) = false;
   bool absent_logged_ ABSL_GUARDED_BY(mu_) = false;  // in the open round
+  IdleTime idle_time_ ABSL_GUARDED_BY(mu_);          // of the open round
+  IdleTime run_idle_time_ ABSL_GUARDED_BY(mu_);      // of those that this process has committed
   struct Failure {
     std::string client;
     std::string why;

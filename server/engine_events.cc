@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/status.h"
@@ -90,6 +91,11 @@ void Engine::LogEnd(const absl::Status& outcome) const {
                                  " rounds; see `leeway show ", options_.state_directory, "`")
                   : std::string(outcome.message());
   line.round = journal_->committed();
+  {
+    MutexLock lock(&mu_);
+    const double idle = run_idle_time_.share();
+    if (outcome.ok() && idle > 0) absl::StrAppendFormat(&line.text, "; idle share %.3f", idle);
+  }
   journal_->LogOnly(std::move(line));
 }
 
