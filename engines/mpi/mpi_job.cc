@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "client/answer.h"
 #include "client/job.h"
+#include "common/plural.h"
 #include "common/status.h"
 #include "engines/mpi/rank.h"
 #include "engines/mpi/ranks.h"
@@ -127,8 +128,10 @@ class MpiJob : public Job {
                          uint64_t seed) { return worker.AnswerForAll(order, models, seed); };
     const absl::Status outcome = leeway::TakePart(worker, options);
     worker.Finish(outcome);
-    absl::FPrintF(stderr, "leeway-client: %d ranks, idle share %.3f, clients moved %d times\n",
-                  ranks_.size(), rank.idle_share(), rank.moved());
+    absl::FPrintF(stderr, "leeway-client: %s on %s, idle share %.3f, clients moved %d times\n",
+                  Counted(static_cast<uint64_t>(ranks_.size()), "rank"),
+                  Counted(static_cast<uint64_t>(ranks_.nodes()), "node"), rank.idle_share(),
+                  rank.moved());
     return outcome;
   }
 

@@ -19,7 +19,7 @@ constexpr size_t kMostBytes = size_t{1} << 28;
 constexpr size_t kSumBlock = size_t{1} << 16;
 constexpr size_t kBlocksAtATime = 8;
 // Fewer bytes than this go from rank to rank, whatever the nodes.
-constexpr size_t kManyBytes = size_t{1} << 16;
+constexpr size_t kManyBytes = size_t{1} << 12;
 
 // MPI waits at full speed. Where the wait may be long, for an order or for a slower rank, this
 // leaves the core to those who compute: it looks often at first and then every millisecond.
@@ -69,6 +69,8 @@ Ranks::~Ranks() {
     MPI_Abort(MPI_COMM_WORLD, 2);
   }
 }
+
+int Ranks::nodes() const { return nodes_->count; }
 
 void Ranks::Broadcast(absl::Span<std::byte> bytes) const {
   const bool by_nodes = nodes_->count > 1 && nodes_->count < size_ && bytes.size() > kManyBytes;

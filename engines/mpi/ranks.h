@@ -28,6 +28,7 @@ class Ranks {
   int rank() const { return rank_; }
   int size() const { return size_; }
   bool first() const { return rank_ == 0; }
+  int nodes() const;
 
   // What rank 0 has, on all ranks.
   void Broadcast(std::string& text) const;

@@ -15,7 +15,7 @@ CONFIG = """
 seed: 1
 model { linear_regression { intercept: false } }
 cohort { size: 8 }
-phases { train { rounds: 1500 local { step_size: 0.004 steps: 4 } } }
+phases { train { rounds: 400 local { step_size: 0.004 steps: 4 } } }
 """
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "scontrol", "squeue", "mpirun")
 SLURM = """
@@ -186,7 +186,7 @@ class SlurmTest(LeewayCase):
         self.assertEqual(self.await_state(job, "COMPLETED", "FAILED"), "COMPLETED",
                          self.diagnosis(job))
         self.assertEqual(self.models("undisturbed"), expected)
-        self.assertIn("3 ranks, idle share", self.log("undisturbed/clients.log"))
+        self.assertIn("3 ranks on 1 node, idle share", self.log("undisturbed/clients.log"))
 
         job = self.submit("killed", *directories)
         ranks = self.ranks_at_work("killed", job)
