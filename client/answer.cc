@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/report_step.h"
+#include "client/work_times.h"
 #include "common/digest.h"
 #include "common/encoding.h"
 #include "common/mutex.h"
@@ -36,6 +37,14 @@ grpc::Slice OwningSlice(Container values) {
       owner);
 }
 
+// A tally as a container of its integers.
+struct TallyBytes {
+  using value_type = int64_t;
+  Tally tally;
+  int64_t* data() { return Integers(tally).data(); }
+  size_t size() const { return tally.flat().size(); }
+};
+
 size_t DimensionOf(const Parameters& model) {
   return std::visit([](const auto& values) { return static_cast<size_t>(values.size()); }, model);
 }
@@ -58,7 +67,8 @@ class Gathering {
         summed_(summed),
         sums_(order.task(), dimension),
         steps_(StepsFor(order.task())),
-        outcomes_(static_cast<size_t>(order.clients_size())) {
+        outcomes_(static_cast<size_t>(order.clients_size())),
+        times_(outcomes_.size(), worker.threads()) {
     if (!alone()) total_.Reset(sums_.shape());
   }
 
@@ -67,12 +77,13 @@ class Gathering {
     outcomes_[place] = report.ok()
                            ? std::visit([&](auto& own) { return Take(place, own); }, *report)
                            : report.status();
+    times_.Done(place);
   }
 
   Answer Finish() && {
     v1::ReportHeader header = Header();
     if (!alone()) {
-      return WriteSum(std::move(header), {total_.flat().begin(), total_.flat().end()});
+      return WriteSum(std::move(header), std::move(total_));
     }
     Answer answer;
     answer.header = std::move(header);
@@ -82,7 +93,8 @@ class Gathering {
     DescribePayload(answer);
     return answer;
   }
-  SummedAnswer Sum() && { return {Header(), std::move(total_)}; }
+  SummedAnswer Sum() && { return {Header(), std::move(total_), times_.seconds(), times_.wall()}; }
+  const std::vector<double>& seconds() const { return times_.seconds(); }
 
  private:
   bool alone() const { return !summed_ && outcomes_.size() == 1; }
@@ -108,6 +120,8 @@ class Gathering {
         failure.set_message(std::string(outcomes_[place].message()));
       }
     }
+    header.set_busy_seconds(times_.busy());
+    header.set_idle_seconds(times_.idle());
     return header;
   }
 
@@ -149,6 +163,7 @@ class Gathering {
   std::optional<AnyReport> single_;     // of an order for one client
   std::mutex mu_;
   Tally total_;  // of several; guarded by mu_
+  WorkTimes times_;
 };
 
 // The order's reports, or for each client why there is none.
@@ -172,7 +187,10 @@ absl::StatusOr<std::unique_ptr<Gathering>> GatherAll(Worker& worker, const v1::O
   const size_t dimension = DimensionOf(*models.model);
   auto gathering = std::make_unique<Gathering>(worker, order, dimension, seed, summed);
   const absl::Status gathered = Gather(worker, order, models, *gathering);
-  if (gathered.ok()) return gathering;
+  if (gathered.ok()) {
+    worker.Learn(order, gathering->seconds());
+    return gathering;
+  }
   // Other tasks of the run may be within reach, so the process stays in it.
   gathering = std::make_unique<Gathering>(worker, order, dimension, seed, summed);
   for (size_t place = 0; place < static_cast<size_t>(order.clients_size()); ++place) {
@@ -197,11 +215,15 @@ absl::StatusOr<SummedAnswer> SumOrder(Worker& worker, const v1::Order& order,
   return std::move(*gathering).Sum();
 }
 
-Answer WriteSum(v1::ReportHeader header, std::vector<int64_t> flat) {
+absl::Span<int64_t> Integers(Tally& total) {
+  return {const_cast<int64_t*>(total.flat().data()), total.flat().size()};
+}
+
+Answer WriteSum(v1::ReportHeader header, Tally total) {
   Answer answer;
   answer.header = std::move(header);
   if (answer.header.clients().empty()) return answer;
-  answer.payload = OwningSlice(std::move(flat));
+  answer.payload = OwningSlice(TallyBytes{std::move(total)});
   DescribePayload(answer);
   return answer;
 }

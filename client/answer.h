@@ -34,13 +34,18 @@ using AnswerFunction = std::function<decltype(AnswerOrder)>;
 struct SummedAnswer {
   v1::ReportHeader header;  // all but what describes the payload
   Tally total;
+  std::vector<double> seconds;  // that each client took, by place in the order
+  double wall = 0;              // until the last of them was done
 };
 
 // Like AnswerOrder, as a sum even for a single client, or for none.
 absl::StatusOr<SummedAnswer> SumOrder(Worker& worker, const v1::Order& order,
                                       const OrderModels& models, uint64_t seed);
-// The answer that carries the sum.
-Answer WriteSum(v1::ReportHeader header, std::vector<int64_t> flat);
+// Its integers, for the one thing that changes them from outside: adding up those of several
+// processes where they lie.
+absl::Span<int64_t> Integers(Tally& total);
+// The answer that carries the sum, without copying it.
+Answer WriteSum(v1::ReportHeader header, Tally total);
 
 }  // namespace leeway
 

@@ -154,11 +154,24 @@ std::vector<size_t> BuiltinWorker::LongestFirst(const v1::Order& order) const {
   std::vector<size_t> turns(static_cast<size_t>(order.clients_size()));
   std::iota(turns.begin(), turns.end(), size_t{0});
   if (data_.empty()) return turns;  // all made clients are alike
-  std::stable_sort(turns.begin(), turns.end(), [&](size_t a, size_t b) {
-    return Examples(order.clients(static_cast<int>(a))) >
-           Examples(order.clients(static_cast<int>(b)));
-  });
+  std::vector<double> costs(turns.size());
+  for (size_t place = 0; place < turns.size(); ++place) {
+    const uint32_t client = order.clients(static_cast<int>(place));
+    costs[place] = costs_.Cost(client, Examples(client));
+  }
+  std::stable_sort(turns.begin(), turns.end(),
+                   [&](size_t a, size_t b) { return costs[a] > costs[b]; });
   return turns;
+}
+
+void BuiltinWorker::Learn(const v1::Order& order, absl::Span<const double> seconds) {
+  if (data_.empty() || threads_ < 2) return;  // their order does not matter
+  std::vector<CostBook::Timed> timed(seconds.size());
+  for (size_t place = 0; place < seconds.size(); ++place) {
+    const uint32_t client = order.clients(static_cast<int>(place));
+    timed[place] = {client, Examples(client), seconds[place]};
+  }
+  costs_.Add(timed);
 }
 
 uint64_t BuiltinWorker::Examples(uint32_t client) const {

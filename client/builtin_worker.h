@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/cost_book.h"
 #include "client/dataset.h"
 #include "client/local_update.h"
 #include "client/objective.h"
@@ -49,6 +50,8 @@ class BuiltinWorker : public Worker {
   absl::Status Prepare(const v1::Welcome& welcome) override;
   absl::StatusOr<Parameters> Decode(absl::string_view file) const override;
   absl::Status Compute(const v1::Order& order, const OrderModels& models, Take take) override;
+  size_t threads() const override { return threads_; }
+  void Learn(const v1::Order& order, absl::Span<const double> seconds) override;
 
  private:
   struct MadeClients {  // at the places after those with files
@@ -59,7 +62,9 @@ class BuiltinWorker : public Worker {
   };
 
   explicit BuiltinWorker(const BuiltinWorkerOptions& options)
-      : workers_(std::make_unique<Workers>(options.threads)), states_(options.state_directory) {}
+      : threads_(options.threads),
+        workers_(std::make_unique<Workers>(options.threads)),
+        states_(options.state_directory) {}
   absl::Status Add(Dataset data);
   absl::Status AddMade(const std::string& range, size_t keep_bytes);
   bool IsEvaluator(uint32_t client) const {
@@ -80,7 +85,9 @@ class BuiltinWorker : public Worker {
   // The state that the client at this place of the order starts from.
   absl::StatusOr<StateStore::State> LoadState(const v1::Order& order, size_t place) const;
 
+  const size_t threads_;
   std::unique_ptr<Workers> workers_;
+  CostBook costs_;
   StateStore states_;
   v1::DataSchema schema_;
   std::vector<Dataset> data_;

@@ -17,7 +17,7 @@ class Job {
  public:
   virtual ~Job() = default;
   // Leaves in `options` the data that this process hosts.
-  virtual absl::Status TakeShare(BuiltinWorkerOptions& options) const = 0;
+  virtual absl::Status TakeShare(BuiltinWorkerOptions& options) = 0;
   // leeway::TakePart for the whole job; every process of it calls this.
   virtual absl::Status TakePart(Worker& worker, const ConnectionOptions& options) = 0;
 };

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "client/client_report.h"
 #include "common/vectors.h"
 #include "proto/federation.pb.h"
@@ -48,6 +49,11 @@ class Worker {
   // Does the task for each client of the order, which are all hosted here. Calls `take`
   // once for each, perhaps from several threads at a time. An error takes all of it back.
   virtual absl::Status Compute(const v1::Order& order, const OrderModels& models, Take take) = 0;
+  // Clients computed at a time.
+  virtual size_t threads() const { return 1; }
+  // What each client of an order has taken, by place, in seconds: for the next one's order of
+  // work.
+  virtual void Learn(const v1::Order& /*order*/, absl::Span<const double> /*seconds*/) {}
 };
 
 }  // namespace leeway

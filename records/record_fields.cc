@@ -97,8 +97,8 @@ std::string Cell(const ordered_json& value) {
 // drawn with the figure that it is of.
 bool IsNoMeasure(const FieldDescriptor& field) {
   static const auto* const kNames =
-      new std::set<std::string>{"step_size", "server_rate",  "norm_limit",   "opened",
-                                "seconds",   "interval_low", "interval_high"};
+      new std::set<std::string>{"step_size", "server_rate", "norm_limit",   "opened",
+                                "seconds",   "idle_share",  "interval_low", "interval_high"};
   return kNames->count(field.name()) > 0;
 }
 

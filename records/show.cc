@@ -86,6 +86,18 @@ std::string ProbeTable(const RunSummary& run, const v1::RoundRecord& probe) {
   return text;
 }
 
+// Of the time of everybody who hosted clients, over all rounds; a long round counts for more.
+double MeanIdleShare(const std::vector<v1::RoundRecord>& rounds) {
+  double idle = 0;
+  double seconds = 0;
+  for (const v1::RoundRecord& round : rounds) {
+    if (!std::isfinite(round.idle_share())) continue;
+    idle += round.idle_share() * round.seconds();
+    seconds += round.seconds();
+  }
+  return seconds > 0 ? idle / seconds : 0;
+}
+
 std::string LastRoundsText(const RunSummary& run) {
   const std::vector<v1::RoundRecord> rounds = RecordsOf(run, v1::TRAIN_ROUND);
   if (rounds.empty()) return "";
@@ -101,6 +113,10 @@ std::string LastRoundsText(const RunSummary& run) {
                           measured ? NumberOrDash(round.drift(0).unbiased_drift_squared()) : "-",
                           measured ? NumberOrDash(round.drift(0).drift_bound()) : "-",
                           round.reports(), round.seconds());
+  }
+  if (const double idle = MeanIdleShare(rounds); idle > 0) {
+    absl::StrAppendFormat(&text, "\nIdle share of the hosts' threads and ranks: %.1f %%\n",
+                          100 * idle);
   }
   const std::string final_loss = FinalLossText(run);
   if (!final_loss.empty()) absl::StrAppend(&text, "\nTraining loss: ", final_loss, "\n");

@@ -287,6 +287,7 @@ absl::Status Engine::CommitRound(RoundPlan plan, Round::Result result) {
     commit.record.set_attempts(attempts_.number());
     commit.record.set_opened(absl::ToDoubleSeconds(began - absl::UnixEpoch()));
     commit.record.set_seconds(absl::ToDoubleSeconds(SteadyNow() - began));
+    commit.record.set_idle_share(progress_.CloseRound());
     commit.record.set_epoch(roster.epoch());
     commit.record.set_population(roster.population());
     for (const Standing& standing : roster.standings()) {

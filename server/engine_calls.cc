@@ -27,10 +27,14 @@ std::string ClientNames(size_t count, const NameAt& name_at) {
 }
 
 ReportKey KeyOf(const v1::ReportHeader& header) {
+  // A client that was restarted computes the same report in another time.
+  v1::ReportHeader same = header;
+  same.clear_busy_seconds();
+  same.clear_idle_seconds();
   return {header.round(),
           header.attempt(),
           {header.clients().begin(), header.clients().end()},
-          Xxh3(header.SerializeAsString())};
+          Xxh3(same.SerializeAsString())};
 }
 
 }  // namespace
@@ -162,6 +166,7 @@ absl::StatusOr<v1::Receipt> Engine::Submit(const v1::ReportHeader& header,
 void Engine::EndReport(const v1::ReportHeader& header, const ReportKey& key,
                        const absl::Status& added) {
   const bool awaited = !key.clients.empty() && round_->EndReport(key, added.ok());
+  if (added.ok()) progress_.AddTimes(header);
   for (const v1::ClientFailure& failure : header.failures()) {
     FailClient(failure.client(), failure.message(), Attempts::Fault::kOwn);
     if (options_.meter) options_.meter->Refused("client_failed");

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace leeway {
 
@@ -24,6 +25,7 @@ std::optional<LogLine> RunProgress::OpenRound(const RoundPlan& plan, const Round
   const bool begins = !phase_told_ || now_.phase() != plan.record.phase();
   phase_told_ = true;
   absent_told_ = false;
+  round_times_ = IdleTime();
   now_.set_phase(plan.record.phase());
   now_.set_round(spec.round);
   now_.set_round_in_phase(plan.record.round_in_phase());
@@ -64,6 +66,8 @@ LogLine RunProgress::EndText(const absl::Status& outcome, uint64_t rounds,
                   ? absl::StrCat("all ", config_.phases_size(), " phases are complete after ",
                                  rounds, " rounds; see `leeway show ", directory, "`")
                   : std::string(outcome.message());
+  const double idle = run_times_.share();
+  if (outcome.ok() && idle > 0) absl::StrAppendFormat(&line.text, "; idle share %.3f", idle);
   line.round = rounds;
   return line;
 }

@@ -13,6 +13,7 @@
 #include "proto/federation.pb.h"
 #include "proto/record.pb.h"
 #include "proto/run.pb.h"
+#include "server/idle_time.h"
 #include "server/membership.h"
 #include "server/phase.h"
 #include "server/round.h"
@@ -44,6 +45,13 @@ class RunProgress {
 
   // A round opens. Returns what the log says if it begins a phase, or is the first of this process.
   std::optional<LogLine> OpenRound(const RoundPlan& plan, const RoundSpec& spec);
+  // What a report of the open round says of its process's time.
+  void AddTimes(const v1::ReportHeader& header) { round_times_.Add(header); }
+  // The open round counts. Returns its idle share.
+  double CloseRound() {
+    run_times_.Add(round_times_);
+    return round_times_.share();
+  }
   // "phase 2 (fixed_point)": the one under way.
   std::string PhaseText() const;
   // What the log says, once in a round, if it needs clients that have been gone for longer than it
@@ -61,6 +69,8 @@ class RunProgress {
   v1::Progress now_;
   bool phase_told_ = false;
   bool absent_told_ = false;  // in the open round
+  IdleTime round_times_;      // of the open round
+  IdleTime run_times_;        // of those that this process has committed
 };
 
 }  // namespace leeway

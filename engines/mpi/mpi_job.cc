@@ -1,197 +1,35 @@
 // The ranks of an MPI job, as one process to the server. Rank 0 joins for all of them, passes
 // orders and models on, and sends one report: the sum of the ranks' integers. The bits are
 // those of one process, because integer sums do not depend on how they are split.
-//
-// Every exchange begins with a message of rank 0:
-//   prepare, welcome             -> each rank prepares its worker; they agree on success
-//   order, order, seed, models   -> each rank computes its clients; headers, times and sums
-//                                   are gathered on rank 0
-//   finish, code and text        -> the run is over for all
+#include <unistd.h>
+
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "client/answer.h"
 #include "client/job.h"
+#include "common/plural.h"
 #include "common/status.h"
-#include "common/sums.h"
+#include "engines/mpi/rank.h"
 #include "engines/mpi/ranks.h"
 #include "engines/mpi/shares.h"
 
 namespace leeway {
 namespace {
 
-enum class Message : uint64_t { kPrepare, kOrder, kFinish };
-
-// The part of an order that goes to the clients of a rank, which are those from `begin` on.
-v1::Order PartOf(const v1::Order& order, uint32_t begin, size_t count) {
-  v1::Order part = order;
-  part.clear_clients();
-  part.clear_groups();
-  part.clear_state_rounds();
-  for (int i = 0; i < order.clients_size(); ++i) {
-    if (order.clients(i) < begin || order.clients(i) - begin >= count) continue;
-    part.add_clients(order.clients(i) - begin);
-    if (!order.groups().empty()) part.add_groups(order.groups(i));
-    if (!order.state_rounds().empty()) part.add_state_rounds(order.state_rounds(i));
+// This rank can load any of the directories.
+bool AllReadable(const JobData& job) {
+  for (size_t i = 0; i < job.data.size(); ++i) {
+    const std::string file = job.data[i] + "/train_x.npy";
+    if (job.assigned[i] >= 0 && access(file.c_str(), R_OK) != 0) return false;
   }
-  return part;
-}
-
-// What one rank does in an exchange that rank 0 has begun.
-class Rank {
- public:
-  Rank(const Ranks& ranks, Worker& worker) : ranks_(ranks), worker_(worker) {}
-
-  // Learns which clients of the job are this rank's; on rank 0, who all of them are.
-  absl::StatusOr<v1::JoinRequest> Introduce();
-  absl::Status Prepare(std::string welcome);
-  // On rank 0: the whole job's answer.
-  absl::StatusOr<Answer> DoOrder(std::string order, uint64_t seed, OrderModels models);
-  // Of the ranks' computing time, the share that they have waited for the slowest.
-  double idle_share() const { return longest_ > 0 ? idle_ / longest_ : 0; }
-
- private:
-  template <typename T>
-  void BroadcastVector(Vector<T>& values) const;
-  void BroadcastParameters(std::shared_ptr<const Parameters>& parameters) const;
-  OrderModels BroadcastModels(OrderModels models) const;
-  // On rank 0: the header for all ranks.
-  v1::ReportHeader MergeHeaders(v1::ReportHeader own) const;
-  void CountTime(double seconds);
-
-  const Ranks& ranks_;
-  Worker& worker_;
-  uint32_t begin_ = 0;  // this rank's first client among those of the job
-  double idle_ = 0;     // mean over ranks, in seconds; rank 0 only
-  double longest_ = 0;
-};
-
-absl::StatusOr<v1::JoinRequest> Rank::Introduce() {
-  const v1::JoinRequest own = worker_.Hosted();
-  const std::vector<std::string> all = ranks_.Gather(own.SerializeAsString());
-  v1::JoinRequest job;
-  absl::Status fits;
-  std::string begins;  // a number for each rank
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    v1::JoinRequest hosted;
-    hosted.ParseFromString(all[rank]);
-    if (rank == 0) *job.mutable_schema() = hosted.schema();
-    if (hosted.schema().SerializeAsString() != job.schema().SerializeAsString() && fits.ok()) {
-      fits = absl::InvalidArgumentError(
-          absl::StrCat("data of rank ", rank, " (", hosted.schema().ShortDebugString(),
-                       ") differs in shape from that of rank 0 (", job.schema().ShortDebugString(),
-                       "); prepare them alike"));
-    }
-    absl::StrAppend(&begins, job.clients_size(), " ");
-    for (v1::HostedClient& client : *hosted.mutable_clients()) {
-      *job.add_clients() = std::move(client);
-    }
-  }
-  ranks_.Broadcast(begins);
-  const std::vector<std::string> parts = absl::StrSplit(begins, ' ');
-  if (!absl::SimpleAtoi(parts[static_cast<size_t>(ranks_.rank())], &begin_)) {
-    fits = absl::InternalError("MPI has garbled a message");
-  }
-  LEEWAY_RETURN_IF_ERROR(ranks_.Agree(fits));
-  return job;
-}
-
-absl::Status Rank::Prepare(std::string welcome) {
-  ranks_.Broadcast(welcome);
-  v1::Welcome parsed;
-  parsed.ParseFromString(welcome);
-  return ranks_.Agree(worker_.Prepare(parsed));
-}
-
-template <typename T>
-void Rank::BroadcastVector(Vector<T>& values) const {
-  values.resize(static_cast<Eigen::Index>(ranks_.Broadcast(static_cast<uint64_t>(values.size()))));
-  ranks_.Broadcast(absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()),
-                                  static_cast<size_t>(values.size()) * sizeof(T)));
-}
-
-void Rank::BroadcastParameters(std::shared_ptr<const Parameters>& parameters) const {
-  const bool float64 = ranks_.Broadcast(uint64_t{ranks_.first() && parameters->index() == 1}) == 1;
-  if (ranks_.first()) {
-    // Broadcasting does not change what rank 0 has.
-    std::visit(
-        [&](const auto& values) {
-          BroadcastVector(const_cast<std::remove_cvref_t<decltype(values)>&>(values));
-        },
-        *parameters);
-    return;
-  }
-  auto received = std::make_shared<Parameters>();
-  if (float64) received->emplace<Vector<double>>();
-  std::visit([&](auto& values) { BroadcastVector(values); }, *received);
-  parameters = std::move(received);
-}
-
-OrderModels Rank::BroadcastModels(OrderModels models) const {
-  BroadcastParameters(models.model);
-  const uint64_t others = ranks_.Broadcast(uint64_t{models.others.size()});
-  if (ranks_.first()) {
-    for (auto& [name, parameters] : models.others) {
-      std::string text = name;
-      ranks_.Broadcast(text);
-      BroadcastParameters(parameters);
-    }
-    return models;
-  }
-  for (uint64_t i = 0; i < others; ++i) {
-    std::string name;
-    ranks_.Broadcast(name);
-    BroadcastParameters(models.others[name]);
-  }
-  return models;
-}
-
-v1::ReportHeader Rank::MergeHeaders(v1::ReportHeader own) const {
-  const std::vector<std::string> all = ranks_.Gather(own.SerializeAsString());
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    v1::ReportHeader header;
-    header.ParseFromString(all[rank]);
-    own.mutable_clients()->MergeFrom(header.clients());
-    own.mutable_failures()->MergeFrom(header.failures());
-  }
-  return own;
-}
-
-void Rank::CountTime(double seconds) {
-  const std::vector<double> all = ranks_.Gather(seconds);
-  if (!ranks_.first()) return;
-  double longest = 0;
-  double total = 0;
-  for (const double one : all) {
-    longest = std::max(longest, one);
-    total += one;
-  }
-  longest_ += longest;
-  idle_ += longest - total / static_cast<double>(all.size());
-}
-
-absl::StatusOr<Answer> Rank::DoOrder(std::string order, uint64_t seed, OrderModels models) {
-  ranks_.Broadcast(order);
-  seed = ranks_.Broadcast(seed);
-  v1::Order parsed;
-  parsed.ParseFromString(order);
-  models = BroadcastModels(std::move(models));
-  const absl::Time began = absl::Now();
-  absl::StatusOr<SummedAnswer> own =
-      SumOrder(worker_, PartOf(parsed, begin_, worker_.clients()), models, seed);
-  const double seconds = absl::ToDoubleSeconds(absl::Now() - began);
-  LEEWAY_RETURN_IF_ERROR(ranks_.Agree(own.status()));
-  CountTime(seconds);
-  v1::ReportHeader header = MergeHeaders(std::move(own->header));
-  std::vector<int64_t> flat(own->total.flat().begin(), own->total.flat().end());
-  ranks_.Sum(flat);
-  return WriteSum(std::move(header), std::move(flat));
+  return true;
 }
 
 // Rank 0's worker, as the connection sees it: that of all clients of the job.
@@ -227,7 +65,7 @@ class JobWorker : public Worker {
     order.mutable_model()->clear_inline_();  // the ranks get it decoded
     for (v1::NamedModel& other : *order.mutable_others()) other.mutable_model()->clear_inline_();
     Begin(Message::kOrder);
-    return rank_.DoOrder(order.SerializeAsString(), seed, models);
+    return rank_.DoOrder(std::move(order), seed, models);
   }
   void Finish(const absl::Status& outcome) {
     Begin(Message::kFinish);
@@ -247,17 +85,35 @@ class JobWorker : public Worker {
 
 class MpiJob : public Job {
  public:
-  absl::Status TakeShare(BuiltinWorkerOptions& options) const override {
+  // Rank 0 decides whose is whose, so that all ranks agree on it. Clients can move to other ranks
+  // if these can read their data.
+  absl::Status TakeShare(BuiltinWorkerOptions& options) override {
+    JobData job;
+    job.options = options;
+    job.data = options.data;
+    const uint64_t first = ranks_.Broadcast(uint64_t{options.data.size()});
+    LEEWAY_RETURN_IF_ERROR(ranks_.Agree(first == options.data.size()
+                                            ? absl::OkStatus()
+                                            : absl::InvalidArgumentError(absl::StrCat(
+                                                  options.data.size(), " data given, to rank 0 ",
+                                                  first, "; give all ranks the same list"))));
+    job.assigned = RanksOf(options.data, ranks_.size());
+    ranks_.Broadcast(absl::MakeSpan(reinterpret_cast<std::byte*>(job.assigned.data()),
+                                    job.assigned.size() * sizeof(int)));
     absl::StatusOr<std::vector<std::string>> share =
-        ShareOf(options.data, ranks_.rank(), ranks_.size());
+        ShareOf(options.data, job.assigned, ranks_.rank(), ranks_.size());
     LEEWAY_RETURN_IF_ERROR(ranks_.Agree(share.status()));
     options.data = *std::move(share);
     if (!ranks_.first()) options.evaluators.clear();
+    const bool readable = AllReadable(job);
+    if (ranks_.Agree(readable ? absl::OkStatus() : absl::NotFoundError("data")).ok()) {
+      data_ = std::move(job);
+    }
     return absl::OkStatus();
   }
 
   absl::Status TakePart(Worker& worker, const ConnectionOptions& options) override {
-    Rank rank(ranks_, worker);
+    Rank rank(ranks_, worker, data_);
     LEEWAY_ASSIGN_OR_RETURN(v1::JoinRequest job, rank.Introduce());
     const absl::Status outcome =
         ranks_.first() ? Lead(rank, worker, std::move(job), options) : Follow(rank);
@@ -272,8 +128,10 @@ class MpiJob : public Job {
                          uint64_t seed) { return worker.AnswerForAll(order, models, seed); };
     const absl::Status outcome = leeway::TakePart(worker, options);
     worker.Finish(outcome);
-    absl::FPrintF(stderr, "leeway-client: %d ranks, idle share %.3f\n", ranks_.size(),
-                  rank.idle_share());
+    absl::FPrintF(stderr, "leeway-client: %s on %s, idle share %.3f, clients moved %d times\n",
+                  Counted(static_cast<uint64_t>(ranks_.size()), "rank"),
+                  Counted(static_cast<uint64_t>(ranks_.nodes()), "node"), rank.idle_share(),
+                  rank.moved());
     return outcome;
   }
 
@@ -286,7 +144,7 @@ class MpiJob : public Job {
           rank.Prepare("").IgnoreError();
           break;
         case Message::kOrder:
-          rank.DoOrder("", 0, {}).status().IgnoreError();
+          rank.DoOrder({}, 0, {}).status().IgnoreError();
           break;
         case Message::kFinish: {
           const auto code = static_cast<absl::StatusCode>(ranks_.Broadcast(uint64_t{0}));
@@ -299,6 +157,7 @@ class MpiJob : public Job {
   }
 
   Ranks ranks_;
+  std::optional<JobData> data_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,26 +28,32 @@ class Ranks {
   int rank() const { return rank_; }
   int size() const { return size_; }
   bool first() const { return rank_ == 0; }
+  int nodes() const;
 
   // What rank 0 has, on all ranks.
   void Broadcast(std::string& text) const;
+  // Many bytes travel to each node once, and there from rank to rank.
   void Broadcast(absl::Span<std::byte> bytes) const;
   uint64_t Broadcast(uint64_t value) const;
   // The same, without taking up a core while it waits.
   uint64_t BroadcastPatiently(uint64_t value) const;
   // Every rank's text, by rank; on rank 0 only.
   std::vector<std::string> Gather(const std::string& text) const;
-  std::vector<double> Gather(double value) const;
-  // Leaves on rank 0 the sum over ranks, modulo 2^64. Elsewhere `values` stay as they are.
-  void Sum(std::vector<int64_t>& values) const;
+  // Leaves on rank 0 the sum over ranks, modulo 2^64. Elsewhere `values` stay as they are. In
+  // blocks, which are added up while other ranks are still computing theirs; meanwhile it leaves
+  // the core to them.
+  void Sum(absl::Span<int64_t> values) const;
   // On all ranks, when the last has come: OK if all are, else the error of the first rank that has
   // one, which it names.
   absl::Status Agree(const absl::Status& own) const;
 
  private:
+  struct Nodes;  // communicators within a node and between nodes
+
   int rank_ = 0;
   int size_ = 1;
   bool finished_ = false;
+  std::unique_ptr<Nodes> nodes_;
 };
 
 }  // namespace leeway

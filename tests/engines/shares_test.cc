@@ -35,15 +35,16 @@ TEST(SharesTest, ClientsWithoutAKnownCostAreSpread) {
 
 TEST(SharesTest, ARangeIsCutIntoPartsThatMissNobody) {
   const std::vector<std::string> data = {"x/synthetic.json:5-14"};
-  EXPECT_THAT(*ShareOf(data, 0, 3), ElementsAre("x/synthetic.json:5-7"));
-  EXPECT_THAT(*ShareOf(data, 1, 3), ElementsAre("x/synthetic.json:8-10"));
-  EXPECT_THAT(*ShareOf(data, 2, 3), ElementsAre("x/synthetic.json:11-14"));
+  const std::vector<int> ranks = RanksOf(data, 3);
+  EXPECT_THAT(*ShareOf(data, ranks, 0, 3), ElementsAre("x/synthetic.json:5-7"));
+  EXPECT_THAT(*ShareOf(data, ranks, 1, 3), ElementsAre("x/synthetic.json:8-10"));
+  EXPECT_THAT(*ShareOf(data, ranks, 2, 3), ElementsAre("x/synthetic.json:11-14"));
 }
 
 TEST(SharesTest, ARankWithoutClientsIsAnError) {
   const std::vector<std::string> data = {"a", "b"};
-  ASSERT_TRUE(ShareOf(data, 1, 2).ok());
-  EXPECT_THAT(std::string(ShareOf(data, 2, 3).status().message()),
+  ASSERT_TRUE(ShareOf(data, RanksOf(data, 2), 1, 2).ok());
+  EXPECT_THAT(std::string(ShareOf(data, RanksOf(data, 3), 2, 3).status().message()),
               HasSubstr("at most as many ranks as there are clients"));
 }
 

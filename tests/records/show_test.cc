@@ -101,7 +101,7 @@ TEST(RunJsonTest, HasTheAgreedKeys) {
        {"round", "loss", "local_steps", "step_size", "batch_size", "server_rate",
         "average_drift_squared", "drift_bound", "unbiased_drift_squared", "encoding_variance",
         "distance_squared", "encoding_error_squared", "attempts", "sampled", "replaced", "reports",
-        "seconds", "opened", "model_sha256"}) {
+        "seconds", "opened", "idle_share", "model_sha256"}) {
     EXPECT_TRUE(shown["rounds"][0].contains(key)) << key;
   }
   EXPECT_EQ(shown["rounds"][0]["round"], 1);
