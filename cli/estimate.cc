@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "records/final_loss.h"
+#include "records/network_config.h"
 #include "records/release_config.h"
 #include "records/who_pays.h"
 
@@ -21,10 +22,21 @@ constexpr uint64_t kExactYardstick = 3;
 constexpr uint64_t kMostYardstick = 1 + 3 * 51;
 constexpr uint64_t kMostCounting = 5;
 
+// Products for the mean Hessian dissimilarity, as server/constants_phase.cc has it.
+uint64_t SpreadIterations(const v1::Constants& constants) {
+  return constants.dissimilarity_iterations() > 0 ? constants.dissimilarity_iterations() : 10;
+}
+
+// Of models in float32: products with Hessians alone.
+RoundRange ProductRounds(const v1::Constants& constants) {
+  return {1 + 2, std::max(1u, constants.iterations()) + 2 * SpreadIterations(constants)};
+}
+
 RoundRange ConstantsRounds(const v1::Constants& constants, uint64_t parameters) {
   const RoundRange exact = {1 + 3, 1 + 3 * kMostCounting};
   const uint64_t iterations = std::max(1u, constants.iterations());
-  const RoundRange lanczos = {2 + 2, 2 * iterations + 2 * kMostCounting};
+  const RoundRange lanczos = {2 + 2 + 2,
+                              2 * iterations + 2 * kMostCounting + 2 * SpreadIterations(constants)};
   if (parameters == 0) return {exact.least, std::max(exact.most, lanczos.most)};
   return parameters <= kExactDimension ? exact : lanczos;
 }
@@ -52,7 +64,10 @@ double ConstantsGradients(const v1::Constants& constants, const v1::Model& model
   constexpr double kClientIterations = 40;  // client/curvature.cc
   const bool exact = parameters <= kExactDimension;
   const double whole = 2.0 * static_cast<double>(parameters);
-  const double of_all = exact ? whole : 2.0 * constants.iterations();
+  // A product is two gradients, and the second round for the dissimilarity takes two of them.
+  const double products = 6 * static_cast<double>(SpreadIterations(constants));
+  if (IsNetwork(model)) return 2.0 * constants.iterations() + products;
+  const double of_all = exact ? 2 * whole : 2.0 * constants.iterations() + products;
   if (model.has_softmax_regression()) return exact ? of_all + kMostCounting * whole : of_all;
   return of_all + 2 * kMostCounting * (exact ? whole : 2 * kClientIterations);
 }
@@ -154,7 +169,10 @@ RoundRange RoundsOf(const v1::Phase& phase, uint64_t parameters) {
 }
 
 RoundRange RoundsOf(const v1::RunConfig& config, int phase, uint64_t parameters) {
-  RoundRange rounds = RoundsOf(config.phases(phase), parameters);
+  const v1::Phase& one = config.phases(phase);
+  RoundRange rounds = one.has_constants() && IsNetwork(config.model())
+                          ? ProductRounds(one.constants())
+                          : RoundsOf(one, parameters);
   if (phase + 1 == config.phases_size() && EndsWithLossRound(config)) rounds += {1, 1};
   return rounds;
 }

@@ -176,7 +176,8 @@ TEST(ClosedFormsTest, HessiansOfLargeModelsAreComparedByProducts) {
   }
   Eigen::MatrixXd squares = Eigen::MatrixXd::Zero(kLarge, kLarge);
   for (const Eigen::MatrixXd& own : hessians) squares += (own - mean) * (own - mean) / 4;
-  SimulatedFederation f(std::move(clients), "phases { constants { dissimilarity_iterations: 60 } }");
+  SimulatedFederation f(std::move(clients),
+                        "phases { constants { dissimilarity_iterations: 60 } }");
   while (f.Step()) f.Restart();
   const v1::ConstantsResult& found = f.last().constants();
   const double spread = squares.selfadjointView<Eigen::Lower>().eigenvalues().maxCoeff();

@@ -30,8 +30,14 @@ TEST(EstimateTest, RoundsAreKnownOrBounded) {
             "39 to 636 rounds");
   // A whole Hessian, or Lanczos iteration by pairs of gradients.
   EXPECT_EQ(Rounds("constants { iterations: 30 }", 256), "4 to 16 rounds");
-  EXPECT_EQ(Rounds("constants { iterations: 30 }", 257), "4 to 70 rounds");
-  EXPECT_EQ(Rounds("constants { iterations: 30 }", 0), "4 to 70 rounds");
+  EXPECT_EQ(Rounds("constants { iterations: 30 }", 257), "6 to 90 rounds");
+  EXPECT_EQ(Rounds("constants { iterations: 30 }", 0), "4 to 90 rounds");
+  EXPECT_EQ(Rounds("constants { iterations: 30 dissimilarity_iterations: 5 }", 257),
+            "6 to 80 rounds");
+  // Of networks, products with Hessians alone.
+  EXPECT_EQ(RoundsText(RoundsOf(
+                Config("model { mlp { classes: 2 } } phases { constants { iterations: 30 } }"), 9)),
+            "3 to 50 rounds");
 }
 
 TEST(EstimateTest, BytesFollowTheModelAndTheEncoding) {
