@@ -74,8 +74,8 @@ def spellings(rng, path):
 KINDS = {
     "mlp": (disagreeing, "mlp { hidden: [8] classes: 2 }", 40, 0.3, 0, 90, 200),
     "cnn": (two_classes, "cnn { filters: [4, 8] hidden: 16 classes: 10 }", 20, 0.1, 20, 100, 200),
-    "lstm": (spellings, "lstm { vocabulary: 60 embedding: 8 hidden: [24] }", 40, 1, 8, 100, 400),
-    "roles": (roles, "lstm { vocabulary: 60 embedding: 8 hidden: [24] }", 40, 1, 8, 100, 400),
+    "lstm": (spellings, "lstm { vocabulary: 60 embedding: 8 hidden: [24] }", 40, 1, 8, 250, 400),
+    "roles": (roles, "lstm { vocabulary: 60 embedding: 8 hidden: [24] }", 40, 1, 8, 250, 400),
 }
 
 
