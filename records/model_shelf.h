@@ -88,7 +88,7 @@ class ModelShelf {
     {
       auto rows = db_.Query(
           "SELECT sha256, bytes IS NULL FROM models "
-          "WHERE sha256 NOT IN (SELECT sha256 FROM names) "
+          "WHERE NOT EXISTS (SELECT 1 FROM names WHERE names.sha256 = models.sha256) "
           "ORDER BY rowid DESC LIMIT -1 OFFSET ?",
           keep);
       while (true) {

@@ -104,12 +104,12 @@ absl::Status Engine::AwaitMoreClients(absl::Time until) {
 }
 
 absl::StatusOr<EpochChange> Engine::AwaitNextEpoch(uint64_t round) {
-  while (!stopping_) {
+  while (true) {
     absl::StatusOr<EpochChange> change = membership_.NextEpoch(round, SteadyNow());
     if (change.ok()) return change;
+    if (stopping_) return absl::CancelledError("stopped while waiting for clients");
     changed_.Wait(&mu_);
   }
-  return absl::CancelledError("stopped while waiting for clients");
 }
 
 absl::StatusOr<RoundPlan> Engine::PlanRound() {
