@@ -23,12 +23,12 @@ std::string LossText(const v1::WhoPays& who) {
     return absl::StrFormat("nine of ten clients lose nothing (%d of %d lose)", who.losers(),
                            who.clients());
   }
-  return absl::StrCat(
+  const std::string half =
       median > 0   ? absl::StrFormat("half of the clients lose less than %.3g", median)
       : median < 0 ? absl::StrFormat("half of the clients gain more than %.3g", -median)
-                   : "half of the clients lose nothing",
-      absl::StrFormat(", the worst tenth more than %.3g; %d of %d lose", worst, who.losers(),
-                      who.clients()));
+                   : "half of the clients lose nothing";
+  return absl::StrFormat("%s, the worst tenth %smore than %.3g; %d of %d lose", half,
+                         median > 0 ? "" : "lose ", worst, who.losers(), who.clients());
 }
 
 std::string AccuracyText(const v1::WhoPays& who) {

@@ -211,6 +211,14 @@ TEST(WhoPaysTest, TheSentenceSaysWhoLoses) {
   EXPECT_EQ(WhoPaysText(who),
             "Who pays at H = 10: half of the clients lose less than 0.02, the worst tenth more "
             "than 0.5; 60 of 100 lose.");
+  v1::WhoPays other = who;
+  other.set_loss_deciles(4, -0.03);
+  EXPECT_EQ(WhoPaysText(other),
+            "Who pays at H = 10: half of the clients gain more than 0.03, the worst tenth lose "
+            "more than 0.5; 60 of 100 lose.");
+  other.set_loss_deciles(8, 0);
+  EXPECT_EQ(WhoPaysText(other),
+            "Who pays at H = 10: nine of ten clients lose nothing (60 of 100 lose).");
   who.set_test_clients(80);
   who.set_accuracy_losers(12);
   for (const double d : {-0.031, 0.0, 0.0, 0.0, 0.0, 0.0, 0.01, 0.02, 0.03}) {
