@@ -188,7 +188,8 @@ def _fit(client: Any, parameters: List[np.ndarray], config: Dict[str, Any]) -> T
     if not isinstance(returned, tuple) or len(returned) != 3:
         count = f"{len(returned)} values" if isinstance(returned, tuple) else type(returned).__name__
         raise Error(f"fit returned {count}; expected (arrays, examples, metrics)")
-    return returned
+    arrays, examples, metrics = returned
+    return arrays, examples, metrics
 
 
 def _parameters(client: Any) -> List[np.ndarray]:
