@@ -249,9 +249,11 @@ absl::StatusOr<Answer> Rank::DoOrder(v1::Order order, uint64_t seed, OrderModels
     own.emplace();
     own->sum.total.Reset(TaskSums(order.task(), DimensionOf(*models.model)).shape());
   }
-  // Begins before the slower ranks have computed theirs.
-  ranks_.Sum(Integers(own->sum.total));
-  LEEWAY_RETURN_IF_ERROR(ranks_.Agree(outcome));
+  const absl::Span<int64_t> integers = Integers(own->sum.total);
+  const bool in_blocks = Ranks::SumsInBlocks(integers.size());
+  if (!in_blocks) LEEWAY_RETURN_IF_ERROR(ranks_.Agree(outcome));
+  ranks_.Sum(integers);
+  if (in_blocks) LEEWAY_RETURN_IF_ERROR(ranks_.Agree(outcome));
   MergeHeaders(own->sum.header);
   MergeTimes(order, assigned, *own, own->sum.header);
   return WriteSum(std::move(own->sum.header), std::move(own->sum.total));

@@ -14,10 +14,10 @@ namespace {
 
 // MPI counts with int.
 constexpr size_t kMostBytes = size_t{1} << 28;
-// Sums of this many integers at a time, so that what MPI receives of a block is still in the
-// cache when it is added, and so many blocks on their way.
-constexpr size_t kSumBlock = size_t{1} << 16;
-constexpr size_t kBlocksAtATime = 8;
+// Sums of this many integers at a time, and so many blocks on their way: what MPI needs of memory
+// for a sum follows the blocks.
+constexpr size_t kSumBlock = size_t{1} << 18;
+constexpr size_t kBlocksAtATime = 4;
 // Fewer bytes than this go from rank to rank, whatever the nodes.
 constexpr size_t kManyBytes = size_t{1} << 12;
 
@@ -29,7 +29,7 @@ void AwaitPatiently(MPI_Request& request) {
     int done = 0;
     MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     if (done != 0) return;
-    if (looks < 100) {
+    if (looks < 1000) {
       std::this_thread::yield();
       continue;
     }
@@ -122,20 +122,36 @@ std::vector<std::string> Ranks::Gather(const std::string& text) const {
   return texts;
 }
 
+bool Ranks::SumsInBlocks(size_t integers) { return integers > kSumBlock; }
+
 // Unsigned, because a sum of limbs may wrap; the integers are two's complement either way.
 void Ranks::Sum(absl::Span<int64_t> values) const {
+  if (!SumsInBlocks(values.size())) {
+    MPI_Reduce(first() ? MPI_IN_PLACE : values.data(), first() ? values.data() : nullptr,
+               static_cast<int>(values.size()), MPI_UINT64_T, MPI_SUM, 0, MPI_COMM_WORLD);
+    return;
+  }
+  bool others_are_here = false;  // once a block is done, the next ones do not take long
+  const auto await = [&](MPI_Request& request) {
+    if (others_are_here) {
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+    } else {
+      AwaitPatiently(request);
+    }
+    others_are_here = true;
+  };
   std::deque<MPI_Request> under_way;
   for (size_t begin = 0; begin < values.size(); begin += kSumBlock) {
     const absl::Span<int64_t> block = values.subspan(begin, kSumBlock);
     if (under_way.size() == kBlocksAtATime) {
-      AwaitPatiently(under_way.front());
+      await(under_way.front());
       under_way.pop_front();
     }
     MPI_Ireduce(first() ? MPI_IN_PLACE : block.data(), first() ? block.data() : nullptr,
                 static_cast<int>(block.size()), MPI_UINT64_T, MPI_SUM, 0, MPI_COMM_WORLD,
                 &under_way.emplace_back(MPI_REQUEST_NULL));
   }
-  for (MPI_Request& request : under_way) AwaitPatiently(request);
+  for (MPI_Request& request : under_way) await(request);
 }
 
 absl::Status Ranks::Agree(const absl::Status& own) const {

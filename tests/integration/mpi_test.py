@@ -89,15 +89,30 @@ class MpiTest(LeewayCase):
         moved = self.log("two/logs/client_000.log").rsplit("clients moved ", 1)[1]
         self.assertGreater(int(moved.split()[0]), 0)
 
-    def test_ranks_with_a_pytorch_model_of_their_own(self):
-        if importlib.util.find_spec("torch") is None:
-            self.skipTest("PyTorch is not installed (python3-torch)")
+    def images(self):
         rng = np.random.default_rng(2)
         for name in ("client_00", "client_01", "client_10", "client_11"):
             os.makedirs(self.path("data", name))
             np.save(self.path("data", name, "train_x.npy"),
                     rng.random(size=(20, 28, 28)).astype(np.float32))
             np.save(self.path("data", name, "train_y.npy"), rng.integers(0, 5, size=20))
+
+    def test_sums_of_large_models_go_in_blocks(self):
+        """More than 2^18 integers, and not a multiple of a block."""
+        self.images()
+        config = self.write("c.textproto", """
+            model { mlp { hidden: [400] classes: 5 } }
+            phases { train { rounds: 3 local { step_size: 0.05 epochs: 1 batch_size: 8 } } }
+            """)
+        self.federate(config, self.path("data"), "one", processes=1)
+        for ranks in (2, 4):
+            self.federate(config, self.path("data"), f"ranks{ranks}", mpi=ranks)
+            self.assertEqual(self.figures(f"ranks{ranks}"), self.figures("one"))
+
+    def test_ranks_with_a_pytorch_model_of_their_own(self):
+        if importlib.util.find_spec("torch") is None:
+            self.skipTest("PyTorch is not installed (python3-torch)")
+        self.images()
         config = self.write("c.textproto", """
             model { mlp { hidden: [10, 7] classes: 5 } }
             phases { train { rounds: 3 local { step_size: 0.05 epochs: 1 batch_size: 8 } } }

@@ -97,11 +97,26 @@ TEST(RunJsonTest, HasTheAgreedKeys) {
   EXPECT_EQ(probe["clients"], 100);
   EXPECT_EQ(probe["steps"].size(), 3u);
   EXPECT_EQ(probe["steps"][2]["h"], 100);
-  for (const char* key :
-       {"round", "loss", "local_steps", "step_size", "batch_size", "server_rate",
-        "average_drift_squared", "drift_bound", "unbiased_drift_squared", "encoding_variance",
-        "distance_squared", "encoding_error_squared", "attempts", "sampled", "replaced", "reports",
-        "seconds", "opened", "idle_share", "model_sha256"}) {
+  for (const char* key : {"round",
+                          "loss",
+                          "local_steps",
+                          "step_size",
+                          "batch_size",
+                          "server_rate",
+                          "average_drift_squared",
+                          "drift_bound",
+                          "unbiased_drift_squared",
+                          "encoding_variance",
+                          "distance_squared",
+                          "encoding_error_squared",
+                          "attempts",
+                          "sampled",
+                          "replaced",
+                          "reports",
+                          "seconds",
+                          "opened",
+                          "idle_share",
+                          "model_sha256"}) {
     EXPECT_TRUE(shown["rounds"][0].contains(key)) << key;
   }
   EXPECT_EQ(shown["rounds"][0]["round"], 1);
@@ -235,6 +250,18 @@ TEST(RunTextTest, ShowsTablesAndPlaces) {
   EXPECT_THAT(text, HasSubstr("     100          0.002            0.5           250\n"));
   EXPECT_THAT(text, HasSubstr("runs/paper/models/final.safetensors"));
   EXPECT_THAT(ResultsText(FinishedRun()), HasSubstr("leeway show runs/paper"));
+}
+
+TEST(RunTextTest, ShowsTheIdleShareOfTrainingByTheTimeOfItsRounds) {
+  RunSummary run = FinishedRun();
+  EXPECT_THAT(RunText(run), Not(HasSubstr("Idle share")));
+  v1::RoundRecord& second = run.records[run.records.size() - 1];
+  v1::RoundRecord& first = run.records[run.records.size() - 2];
+  first.set_seconds(3);
+  first.set_idle_share(0.1);
+  second.set_seconds(1);
+  second.set_idle_share(0.5);
+  EXPECT_THAT(RunText(run), HasSubstr("\nIdle share of the hosts' threads and ranks: 20.0 %\n"));
 }
 
 TEST(LoadRunTest, AMissingDirectoryHasARemedy) {

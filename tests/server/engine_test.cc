@@ -207,6 +207,30 @@ TEST_F(EngineTest, AFailureNowAndThenIsForgiven) {
   EXPECT_THAT(Subjects(v1::Event::QUARANTINED), IsEmpty());
 }
 
+TEST_F(EngineTest, ARoundRecordsTheIdleShareAndAReplayMayHaveTakenAnotherTime) {
+  Start("cohort { clients: 2 }");
+  const auto a = Join({"a"}), b = Join({"b"});
+  const auto timed = [](v1::Part part, double busy, double idle) {
+    part.mutable_header()->set_busy_seconds(busy);
+    part.mutable_header()->set_idle_seconds(idle);
+    return part;
+  };
+  const v1::Order first = a->Next();
+  ASSERT_TRUE(Submit(timed(Answer(first, "a"), 3, 1)).ok());
+  // A restarted client's: counted once.
+  EXPECT_TRUE(Submit(timed(Answer(first, "a"), 5, 0)).ok());
+  ASSERT_TRUE(Submit(timed(Answer(b->Next(), "b"), 3, 1)).ok());
+  // Nobody is asked to believe this.
+  ASSERT_TRUE(Submit(timed(Answer(a->Next(), "a"), std::nan(""), 1)).ok());
+  ASSERT_TRUE(Submit(timed(Answer(b->Next(), "b"), 1, -7)).ok());
+  EXPECT_TRUE(Outcome().ok()) << outcome_;
+  const auto news = engine_->Observe(0, 0);
+  ASSERT_TRUE(news.ok());
+  ASSERT_EQ(news->rounds_size(), 2);
+  EXPECT_EQ(news->rounds(0).idle_share(), 0.25);
+  EXPECT_TRUE(std::isnan(news->rounds(1).idle_share()));
+}
+
 TEST_F(EngineTest, NobodyIsQuarantinedWhereMostFail) {
   Start("cohort { clients: 3 attempts: 4 } limits { quarantine_after: 1 }");
   const auto a = Join({"a"}), b = Join({"b"}), c = Join({"c"});
