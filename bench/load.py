@@ -26,6 +26,18 @@ cohort {{ size: {sample} }}
 phases {{ train {{ rounds: {rounds} local {{ step_size: 0.005 steps: 10 }} }} }}
 """
 
+NETWORK = """
+seed: 1
+model {{ {model} }}
+durability: RELAXED
+phases {{ train {{ rounds: {rounds} drift_off: true loss_off: {loss_off} {local} }} }}
+"""
+# The networks that alternatives.py trains, and how.
+NETWORKS = {
+    "cnn": ("cnn { classes: 62 }", "local { step_size: 0.01 epochs: 1 batch_size: 20 }"),
+    "lstm": ("lstm { vocabulary: 90 embedding: 8 hidden: 256 hidden: 256 }",
+             "local { step_size: 0.01 epochs: 1 batch_size: 16 }")}
+
 
 def rounds_per_second(binaries, out, skip):
     """Over all but the first rounds, `skip` of their number; each with its commit."""
@@ -124,6 +136,50 @@ def paper(binaries, clients, processes, rounds, sample=0, durability="FULL", kee
                 child.kill()
                 child.wait()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def network(binaries, kind, rounds, with_loss):
+    """One process with the clients of alternatives.py; rounds/s without the first round."""
+    import numpy as np
+
+    import alternatives
+    with tempfile.TemporaryDirectory(prefix="leeway-load-") as folder:
+        model, local = NETWORKS[kind]
+        with open(f"{folder}/c.textproto", "w") as f:
+            f.write(NETWORK.format(model=model, local=local, rounds=rounds + 2,
+                                   loss_off="false" if with_loss else "true"))
+        clients = []
+        for i, examples in enumerate(alternatives.examples_of(kind)):
+            clients.append(f"{folder}/data/c{i}")
+            os.makedirs(clients[-1])
+            x, y = alternatives.arrays_of(kind, examples, i)
+            np.save(f"{clients[-1]}/train_x.npy", x)
+            np.save(f"{clients[-1]}/train_y.npy", y)
+        server = subprocess.Popen(
+            [f"{binaries}/leeway-server", "--config", f"{folder}/c.textproto", "--state", f"{folder}/run",
+             "--clients", str(len(clients)), "--listen", f"unix:{folder}/socket", "--address-file",
+             f"{folder}/address"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        address = wait_for(f"{folder}/address", server)
+        subprocess.run([f"{binaries}/leeway-client", "--server", address, *clients], check=True,
+                       stderr=subprocess.DEVNULL)
+        if server.wait() != 0:
+            raise RuntimeError(f"server ended with {server.returncode}")
+        return rounds_per_second(binaries, f"{folder}/run", lambda n: 1)
+
+
+def alternative(kind, *flags):
+    """What alternatives.py prints: its rate, and bytes where it says so. None where what it needs is
+    not installed."""
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "alternatives.py")
+    done = subprocess.run(["/usr/bin/python3", program, kind, *flags], stdout=subprocess.PIPE, text=True)
+    if done.returncode == 77:
+        return None
+    done.check_returncode()
+    lines = done.stdout.split("\n")
+    found = {"rate": float(lines[-2])}
+    for line in lines[:-2]:
+        found[line.split()[0]] = float(line.split()[1])
+    return found
 
 
 def bare(binaries, megabytes, unix=False):

@@ -142,6 +142,47 @@ def paper(table, binaries, repeats, scale):
                   r["server_peak_mb"], goal)
 
 
+def by_hand(table, binaries, repeats, scale):
+    """Beside what one would write by hand in NumPy or PyTorch (alternatives.py), in turn."""
+    def compare(case, unit, leeway, kind, flags=(), other="NumPy"):
+        ours, theirs = [], []
+        for _ in range(repeats):
+            theirs.append(load.alternative(kind, *flags))
+            if theirs[-1] is None:
+                print(f"{case}: {other} is not installed", flush=True)
+                return None, None
+            ours.append(leeway())
+        ours = sorted(ours, key=lambda r: r["rate"])[repeats // 2]
+        theirs = sorted(theirs, key=lambda r: r["rate"])[repeats // 2]
+        table.add(case, ours["rate"], unit, theirs["rate"], f"{unit}, {other}",
+                  ours["rate"] / theirs["rate"], goal="150 %")
+        return ours, theirs
+
+    def paper_rate(clients, processes, rounds, factor=1, **options):
+        r = load.paper(binaries, clients, processes, max(30, int(rounds * scale)),
+                       durability="RELAXED", **options)
+        return {"rate": factor * r["rounds_per_second"], **r}
+
+    compare("by hand: paper's problem, 100 clients, loss and drift", "rounds/s",
+            lambda: paper_rate(100, 1, 3000), "paper", other="batched NumPy")
+    compare("by hand: 1,000 clients a round, generated", "clients/s",
+            lambda: paper_rate(10**5, 2, 100, 1000, sample=1000, keep_mb=0), "generated",
+            other="batched NumPy, 2 processes")
+    ours, theirs = compare("by hand: 1,000 of 10^5 clients a round, kept", "clients/s",
+                           lambda: paper_rate(10**5, 2, 800, 1000, sample=1000, keep_mb=4096),
+                           "kept", other="batched NumPy, 2 processes")
+    if ours:
+        table.add("by hand: memory of 10^5 kept clients", ours["clients_peak_mb"], "MB",
+                  theirs["bytes"] / 1e6, "MB, NumPy arrays",
+                  theirs["bytes"] / 1e6 / ours["clients_peak_mb"])
+    for kind, name in (("cnn", "CNN, cohort 10, batch 20"), ("lstm", "LSTM, cohort 10, batch 16")):
+        for with_loss in (True, False):
+            compare(f"by hand: {name}, {'with' if with_loss else 'without'} the loss before training",
+                    "rounds/s",
+                    lambda: {"rate": load.network(binaries, kind, max(2, int(4 * scale)), with_loss)},
+                    kind, () if with_loss else ("--loss-off",), "PyTorch, 2 processes")
+
+
 def folding(table, binaries, repeats, scale):
     results = google(binaries, "fold_bench", f"--benchmark_repetitions={max(repeats, 3)}",
                      "--benchmark_report_aggregates_only=true")
@@ -171,11 +212,11 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default="build/bin")
     parser.add_argument("--quick", action="store_true", help="once, and fewer rounds")
-    parser.add_argument("--only", choices=["wire", "paper", "folding", "training", "large"],
+    parser.add_argument("--only", choices=["wire", "paper", "by_hand", "folding", "training", "large"],
                         help="one part of the table; large, a model of 2.5 GB, is none of the rest")
     parser.add_argument("--json", default="out/bench.json")
     options = parser.parse_args()
-    parts = {"wire": wire, "paper": paper, "folding": folding, "training": training}
+    parts = {"wire": wire, "paper": paper, "by_hand": by_hand, "folding": folding, "training": training}
     if options.only == "large":
         parts = {"large": large}
     table = Table()

@@ -32,6 +32,10 @@ std::string ToBytes(const Vector<T>& values) {
           static_cast<size_t>(values.size()) * sizeof(T)};
 }
 
+bool IsNull(const AnyObjective& objective) {
+  return std::visit([](const auto& pointer) { return pointer == nullptr; }, objective);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BuiltinWorker>> BuiltinWorker::Load(
@@ -55,7 +59,7 @@ absl::StatusOr<std::unique_ptr<BuiltinWorker>> BuiltinWorker::Load(
     LEEWAY_ASSIGN_OR_RETURN(Dataset data, Dataset::LoadEvaluator(directory));
     LEEWAY_RETURN_IF_ERROR(worker->Add(std::move(data)));
   }
-  if (!range.empty()) LEEWAY_RETURN_IF_ERROR(worker->AddMade(range, options.keep_bytes));
+  if (!range.empty()) LEEWAY_RETURN_IF_ERROR(worker->AddMade(range));
   if (worker->clients() == 0) return absl::InvalidArgumentError("no data directory given");
   return worker;
 }
@@ -73,7 +77,7 @@ absl::Status BuiltinWorker::Add(Dataset data) {
   return absl::OkStatus();
 }
 
-absl::Status BuiltinWorker::AddMade(const std::string& range, size_t keep_bytes) {
+absl::Status BuiltinWorker::AddMade(const std::string& range) {
   const size_t colon = range.rfind(':');
   LEEWAY_ASSIGN_OR_RETURN(const SyntheticProblem problem, ReadSynthetic(range.substr(0, colon)));
   const std::vector<std::string> ends = absl::StrSplit(range.substr(colon + 1), '-');
@@ -92,12 +96,7 @@ absl::Status BuiltinWorker::AddMade(const std::string& range, size_t keep_bytes)
         absl::StrCat(range, ": its clients differ in shape from the other data"));
   }
   schema_ = schema;
-  // Inputs, targets and what an objective makes of them, at most a matrix.
-  const uint64_t d = problem.dimension;
-  const uint64_t bytes = (problem.samples * (d + 2) + d * d) * sizeof(double) + 1024;
-  const uint32_t count = last - first + 1;
-  const auto kept = static_cast<uint32_t>(std::min<uint64_t>(count, keep_bytes / bytes));
-  made_ = MadeClients{std::move(clients), first, count, kept};
+  made_ = MadeClients{std::move(clients), first, last - first + 1};
   return absl::OkStatus();
 }
 
@@ -123,21 +122,46 @@ absl::Status BuiltinWorker::Prepare(const v1::Welcome& welcome) {
   LEEWAY_ASSIGN_OR_RETURN(layout_, LayoutOf(model_, schema_));
   seed_ = welcome.seed();
   objectives_.clear();
-  objectives_.resize(data_.size() + (made_ ? made_->kept : 0));
+  objectives_.resize(data_.size() + (made_ && keep_bytes_ > 0 ? made_->count : 0));
+  held_bytes_ = 0;
   for (size_t i = 0; i < data_.size(); ++i) {
-    LEEWAY_ASSIGN_OR_RETURN(objectives_[i], MakeObjective(model_, data_[i]));
+    LEEWAY_ASSIGN_OR_RETURN(objectives_[i].objective, MakeObjective(model_, data_[i]));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<AnyObjective*> BuiltinWorker::ObjectiveOf(uint32_t client, AnyObjective& made) {
-  AnyObjective& objective = client < objectives_.size() ? objectives_[client] : made;
-  if (std::visit([](const auto& pointer) { return pointer == nullptr; }, objective)) {
-    const uint32_t number = made_->first + client - static_cast<uint32_t>(data_.size());
-    LEEWAY_ASSIGN_OR_RETURN(objective,
-                            MakeObjective(model_, Dataset::Make(made_->clients, number)));
+  if (client < objectives_.size() && !IsNull(objectives_[client].objective)) {
+    return &objectives_[client].objective;
   }
-  return &objective;
+  const uint32_t number = made_->first + client - static_cast<uint32_t>(data_.size());
+  LEEWAY_ASSIGN_OR_RETURN(made, MakeObjective(model_, Dataset::Make(made_->clients, number)));
+  return &made;
+}
+
+void BuiltinWorker::Keep(uint32_t client, AnyObjective& made) {
+  if (client < data_.size() || client >= objectives_.size()) return;
+  Kept& kept = objectives_[client];
+  AnyObjective& objective = IsNull(made) ? kept.objective : made;
+  // What an objective takes beside its values: itself, sizes, names, what malloc adds.
+  constexpr size_t kOverhead = 1024;
+  const auto fits = [&] {
+    const size_t bytes =
+        kOverhead + std::visit([](auto& own) { return own->held_bytes(); }, objective);
+    // What it had counted as before is free for it.
+    const size_t more = bytes > kept.bytes ? bytes - kept.bytes : 0;
+    if (held_bytes_.fetch_add(more) + more > keep_bytes_) {
+      held_bytes_ -= more;
+      return false;
+    }
+    kept.bytes += more;
+    return true;
+  };
+  if (!fits()) {
+    std::visit([](auto& own) { own->Release(); }, objective);
+    if (!fits()) return;
+  }
+  if (!IsNull(made)) kept.objective = std::move(made);
 }
 
 absl::StatusOr<Parameters> BuiltinWorker::Decode(absl::string_view file) const {
@@ -230,6 +254,7 @@ absl::StatusOr<AnyReport> BuiltinWorker::ComputeOne(const v1::Order& order, size
   LEEWAY_ASSIGN_OR_RETURN(
       ClientReport<T> report,
       RunTask<T>(*std::get<std::unique_ptr<Objective<T>>>(*objective), task, model, rng, state));
+  Keep(client, made);
   if (keeps_state) {
     LEEWAY_RETURN_IF_ERROR(
         states_.Put(order.run_id(), id, before, {order.round(), ToBytes<T>(state)}));

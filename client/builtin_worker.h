@@ -5,6 +5,7 @@
 #ifndef LEEWAY_CLIENT_BUILTIN_WORKER_H_
 #define LEEWAY_CLIENT_BUILTIN_WORKER_H_
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,20 +59,22 @@ class BuiltinWorker : public Worker {
     SyntheticClients clients;
     uint32_t first = 0;
     uint32_t count = 0;
-    uint32_t kept = 0;  // so many of them are kept
   };
 
   explicit BuiltinWorker(const BuiltinWorkerOptions& options)
       : threads_(options.threads),
+        keep_bytes_(options.keep_bytes),
         workers_(std::make_unique<Workers>(options.threads)),
         states_(options.state_directory) {}
   absl::Status Add(Dataset data);
-  absl::Status AddMade(const std::string& range, size_t keep_bytes);
+  absl::Status AddMade(const std::string& range);
   bool IsEvaluator(uint32_t client) const {
     return client < data_.size() && data_[client].evaluator;
   }
-  // The objective of a client; if it is not kept, `made` owns it.
+  // The objective of a client; if it is not kept yet, `made` owns it.
   absl::StatusOr<AnyObjective*> ObjectiveOf(uint32_t client, AnyObjective& made);
+  // After a client's work: its objective is kept for the next order as far as keep_bytes goes.
+  void Keep(uint32_t client, AnyObjective& made);
   // The places of an order's clients in the order of work: with the longest first, no
   // thread is left alone with one at the end.
   std::vector<size_t> LongestFirst(const v1::Order& order) const;
@@ -86,6 +89,7 @@ class BuiltinWorker : public Worker {
   absl::StatusOr<StateStore::State> LoadState(const v1::Order& order, size_t place) const;
 
   const size_t threads_;
+  const size_t keep_bytes_;
   std::unique_ptr<Workers> workers_;
   CostBook costs_;
   StateStore states_;
@@ -93,7 +97,12 @@ class BuiltinWorker : public Worker {
   std::vector<Dataset> data_;
   std::optional<MadeClients> made_;
   v1::Model model_;
-  std::vector<AnyObjective> objectives_;  // of those that are kept: null until first needed
+  struct Kept {
+    AnyObjective objective;  // null until first needed, or where it is not kept
+    size_t bytes = 0;        // that count as held
+  };
+  std::vector<Kept> objectives_;        // a client's own is touched by one thread at a time
+  std::atomic<size_t> held_bytes_ = 0;  // by clients made on the fly
   ModelLayout layout_;
   uint64_t seed_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -55,6 +56,9 @@ class Inputs {
 
   Index rows() const { return rows_; }
   Index cols() const { return cols_; }
+  // Sizes stay; there are no examples until it is assigned again.
+  void Release() { x_ = NpyArray(); }
+  size_t held_bytes() const { return x_.data() == nullptr ? 0 : x_.size() * sizeof(double); }
   // Examples `first` .. `first + count - 1` of `rows`, or of all if it is empty.
   View Some(Rows rows, Index first, Index count, Scratch& scratch) const {
     if (rows.empty() && mapped_) {
@@ -96,13 +100,45 @@ Index Count(Rows rows, const Inputs& x) {
 
 View All(const Inputs& x, Scratch& scratch) { return x.Some({}, 0, x.rows(), scratch); }
 
-// The intercept is the weight of an input that is always 1.
+// out = a * w, where a is stored by columns of `rows`, a multiple of kPadding, values. Each sum
+// goes from the first column to the last, as Eigen's product does for less than 128 columns; that
+// one spends more time on setting out than on small matrices.
+constexpr Index kPadding = 32;
+void ColumnProduct(const double* a, Index rows, ConstVectorRef<double> w, double* out) {
+  using Eigen::internal::ploadu, Eigen::internal::pmadd, Eigen::internal::pset1;
+  using P = Eigen::internal::packet_traits<double>::type;
+  constexpr Index kLanes = Eigen::internal::packet_traits<double>::size;
+  constexpr Index kPackets = kPadding / kLanes;
+  for (Index row = 0; row < rows; row += kPadding) {
+    P sums[kPackets];
+    std::fill_n(sums, kPackets, pset1<P>(0));
+    for (Index j = 0; j < w.size(); ++j) {
+      const double* column = a + j * rows + row;
+      const P factor = pset1<P>(w[j]);
+#pragma GCC unroll 16
+      for (Index i = 0; i < kPackets; ++i) {
+        sums[i] = pmadd(ploadu<P>(column + i * kLanes), factor, sums[i]);
+      }
+    }
+    // Adding 0 makes 0 of -0, as Eigen does.
+    for (Index i = 0; i < kPackets; ++i) {
+      Eigen::internal::pstoreu(out + row + i * kLanes, Eigen::internal::padd(sums[i], pset1<P>(0)));
+    }
+  }
+}
+
+// The intercept is the weight of an input that is always 1. Where the examples can be made
+// again, they are let go of when gradients and losses no longer need them.
 class LinearRegression final : public Objective<double> {
  public:
   LinearRegression(const v1::LinearRegression& model, const Dataset& data)
-      : l2_(model.l2()), x_(data.train, HasIntercept(model)), y_(leeway::Targets(data.train)) {
+      : l2_(model.l2()),
+        ones_(HasIntercept(model)),
+        make_again_(data.make_again),
+        x_(data.train, ones_),
+        y_(leeway::Targets(data.train)) {
     if (!data.test) return;
-    test_x_ = Inputs(*data.test, HasIntercept(model));
+    test_x_ = Inputs(*data.test, ones_);
     test_y_ = leeway::Targets(*data.test);
   }
 
@@ -115,6 +151,7 @@ class LinearRegression final : public Objective<double> {
       const View x = All(x_, batch_);
       return ResidualLoss(Residual(x, w, rows), w);
     }
+    Restore();
     const View x = x_.Some(rows, 0, Count(rows, x_), batch_);
     const Eigen::Map<Vector<double>> residual = Residual(x, w, rows);
     ResidualGradient(x, residual, w, gradient);
@@ -123,13 +160,29 @@ class LinearRegression final : public Objective<double> {
 
   void FullGradient(ConstVectorRef<double> w, VectorRef<double> gradient) override {
     if (UsesGram()) return GramGradient(w, gradient);
+    Restore();
     const View x = All(x_, batch_);
     ResidualGradient(x, Residual(x, w, {}), w, gradient);
   }
 
   double DifferenceStep() const override { return 1; }
 
-  TargetSummary Targets() const override { return {y_.mean(), y_.array().square().mean(), {}}; }
+  TargetSummary Targets() override {
+    Restore();
+    return {y_.mean(), y_.array().square().mean(), {}};
+  }
+
+  size_t held_bytes() const override {
+    return x_.held_bytes() + static_cast<size_t>(y_.size() + quadratic_.size()) * sizeof(double);
+  }
+
+  void Release() override {
+    if (!make_again_ || !has_minimum_) return;
+    x_.Release();
+    y_ = Vector<double>();
+    batch_ = Scratch();
+    residual_ = Scratch();
+  }
 
   TestResult Test(ConstVectorRef<double> w) override {
     TestResult result;
@@ -147,18 +200,38 @@ class LinearRegression final : public Objective<double> {
   // that the matrix costs once.
   bool UsesGram() const { return 2 * x_.rows() > x_.cols() && x_.cols() <= 2048; }
 
+  // Makes the examples again if they have been let go of.
+  void Restore() {
+    if (y_.size() > 0) return;
+    const DataPart train = make_again_();
+    x_ = Inputs(train, ones_);
+    y_ = leeway::Targets(train);
+  }
+
+  // Product with the Gram matrix, in scratch space of the calling thread.
+  Eigen::Map<const Vector<double>> GramProduct(const ConstVectorRef<double>& w) {
+    thread_local Scratch scratch;
+    Eigen::Map<Vector<double>> product = scratch.Column(quadratic_.rows());
+    if (x_.cols() < 128) {
+      ColumnProduct(quadratic_.data(), quadratic_.rows(), w, product.data());
+    } else {
+      product.noalias() = gram() * w;
+    }
+    return {product.data(), x_.cols()};
+  }
+
   void GramGradient(const ConstVectorRef<double>& w, VectorRef<double>& gradient) {
     if (quadratic_.size() == 0) Prepare();
-    product().noalias() = gram() * w;
-    gradient = product().head(x_.cols()) - moment();
+    gradient = GramProduct(w) - moment();
   }
 
   // F(w) = F(m) + (w - m)'A(w - m)/2 with the minimum m: without a look at the data and,
   // unlike w'Aw - 2b'w + y'y, without cancelling.
   double LossFromMinimum(const ConstVectorRef<double>& w) {
-    way() = w - minimum();
-    product().noalias() = gram() * way();
-    const double rise = 0.5 * way().dot(product().head(x_.cols()));
+    thread_local Scratch scratch;
+    Eigen::Map<Vector<double>> way = scratch.Column(x_.cols());
+    way = w - minimum();
+    const double rise = 0.5 * way.dot(GramProduct(way));
     return minimum_loss_ + (rise < 0 ? 0 : rise);  // what is no number stays so
   }
 
@@ -166,7 +239,7 @@ class LinearRegression final : public Objective<double> {
     const Index cols = x_.cols();
     const double count = static_cast<double>(x_.rows());
     const View x = All(x_, batch_);
-    quadratic_.setZero((cols + kPadding - 1) / kPadding * kPadding, cols + 4);
+    quadratic_.setZero((cols + kPadding - 1) / kPadding * kPadding, cols + 2);
     auto a = gram().topRows(cols);
     a.noalias() = x.transpose() * x;
     a /= count;
@@ -180,6 +253,7 @@ class LinearRegression final : public Objective<double> {
     if (!has_minimum_) return;
     minimum() = factor.solve(moment());
     minimum_loss_ = ResidualLoss(Residual(x, minimum(), {}), minimum());
+    Release();
   }
 
   // X w - y
@@ -207,8 +281,10 @@ class LinearRegression final : public Objective<double> {
   }
 
   const double l2_;
-  const Inputs x_;
-  const Vector<double> y_;
+  const bool ones_;
+  const std::function<DataPart()> make_again_;  // or null
+  Inputs x_;
+  Vector<double> y_;  // empty while the examples are let go of
   Inputs test_x_;
   Vector<double> test_y_;
 
@@ -216,7 +292,6 @@ class LinearRegression final : public Objective<double> {
   // columns: a product then adds whole columns, without a sum across a register for
   // every row. Rows of zeros below, up to a multiple of kPadding: no column then ends in
   // single values, which would take as long as all others.
-  static constexpr Index kPadding = 32;
   static constexpr double kFlattest = 1e-5;  // reciprocal condition number
   Eigen::MatrixXd quadratic_;
   Eigen::Block<Eigen::MatrixXd> gram() {  // X'X/n + l2 I
@@ -226,8 +301,6 @@ class LinearRegression final : public Objective<double> {
   Part Column(Index index, Index rows) { return {quadratic_, 0, x_.cols() + index, rows, 1}; }
   Part moment() { return Column(0, x_.cols()); }   // X'y/n
   Part minimum() { return Column(1, x_.cols()); }  // if has_minimum_
-  Part way() { return Column(2, x_.cols()); }      // scratch: from there
-  Part product() { return Column(3, quadratic_.rows()); }
   bool has_minimum_ = false;
   double minimum_loss_ = 0;
   Scratch batch_;
@@ -298,7 +371,7 @@ class SoftmaxRegression final : public Objective<double> {
     return loss;
   }
 
-  TargetSummary Targets() const override {
+  TargetSummary Targets() override {
     TargetSummary summary;
     summary.shares.resize(static_cast<size_t>(classes_));
     for (const Index label : labels_) summary.shares[static_cast<size_t>(label)] += 1;

@@ -195,12 +195,15 @@ absl::StatusOr<Dataset> Dataset::LoadEvaluator(const std::string& directory) {
 }
 
 Dataset Dataset::Make(const SyntheticClients& clients, uint32_t client) {
-  const SyntheticProblem& problem = clients.problem();
-  const SyntheticClient made = clients.Make(client);
   Dataset data;
   data.id = clients.Name(client);
-  data.train.x = NpyArray::Of(made.x, {problem.samples, problem.dimension});
-  data.train.y = NpyArray::Of(made.y, {problem.samples});
+  data.make_again = [&clients, client] {
+    const SyntheticProblem& problem = clients.problem();
+    const SyntheticClient made = clients.Make(client);
+    return DataPart{NpyArray::Of(made.x, {problem.samples, problem.dimension}),
+                    NpyArray::Of(made.y, {problem.samples})};
+  };
+  data.train = data.make_again();
   return data;
 }
 

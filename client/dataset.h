@@ -3,6 +3,7 @@
 #ifndef LEEWAY_CLIENT_DATASET_H_
 #define LEEWAY_CLIENT_DATASET_H_
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -25,6 +26,9 @@ struct Dataset {
   DataPart train;
   std::optional<DataPart> test;
   bool evaluator = false;  // a central test set; train is then the test part again
+  // Makes the training part once more, where it comes from no file: whoever can do without it for
+  // some time need not hold it.
+  std::function<DataPart()> make_again = nullptr;
 
   // Checks shapes, equal numbers of rows, at least one training example, and
   // that all values are finite. Errors name the file and the remedy.
@@ -32,7 +36,7 @@ struct Dataset {
   // A central test set: test_x.npy and test_y.npy, checked alike; a training part
   // is not read.
   static absl::StatusOr<Dataset> LoadEvaluator(const std::string& directory);
-  // A client of the synthetic problem, made from its seed.
+  // A client of the synthetic problem, made from its seed. `clients` outlives make_again.
   static Dataset Make(const SyntheticClients& clients, uint32_t client);
 
   // Name of the files that `train` comes from, for messages.

@@ -68,7 +68,11 @@ class Objective {
   // Loss (summed) and correct answers on the test part; for regression, correct
   // is 0. Without a test part, examples is 0.
   virtual TestResult Test(ConstVectorRef<T> w) = 0;
-  virtual TargetSummary Targets() const { return {}; }
+  virtual TargetSummary Targets() { return {}; }
+  // Bytes that it holds for its next call, as far as they grow with the data or the model.
+  virtual size_t held_bytes() const { return 0; }
+  // Lets go of what can be made again.
+  virtual void Release() {}
 };
 
 using AnyObjective =

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "common/rng.h"
 #include "common/status.h"
+#include "common/uniforms.h"
 
 namespace leeway {
 namespace {
@@ -23,10 +24,43 @@ Rng InputStream(const SyntheticProblem& problem, absl::string_view id) {
   return Rng(problem.seed, 0, ClientKey(id), Purpose::kSyntheticClient);
 }
 
-// nu_c: the first number of the client's stream.
-double DrawScale(const SyntheticProblem& problem, Rng& rng) {
-  const double uniform = rng.Uniform();
+// nu_c, from the first number of the client's stream.
+double Scale(const SyntheticProblem& problem, double uniform) {
   return problem.condition > 0 ? kLargestScale - uniform : kLargestScale * uniform;
+}
+double DrawScale(const SyntheticProblem& problem, Rng& rng) {
+  return Scale(problem, rng.Uniform());
+}
+
+// y[i] = <w, row i of x>. Each sum goes from the first coordinate to the last; several rows
+// at a time, so that no addition waits for the one before it.
+void SetProducts(const std::vector<double>& w, const std::vector<double>& x,
+                 std::vector<double>& y) {
+  constexpr size_t kRows = 8;
+  const size_t d = w.size();
+  size_t i = 0;
+  for (; i + kRows <= y.size(); i += kRows) {
+    const double* rows = x.data() + i * d;
+    double sums[kRows] = {};
+    for (size_t j = 0; j < d; ++j) {
+      for (size_t r = 0; r < kRows; ++r) sums[r] += w[j] * rows[r * d + j];
+    }
+    std::copy_n(sums, kRows, y.data() + i);
+  }
+  for (; i < y.size(); ++i) {
+    y[i] = std::inner_product(w.begin(), w.end(), x.data() + i * d, 0.0);
+  }
+}
+
+// Adds sd * N(0, 1) to each value, as Rng::Normal draws it.
+void AddNoise(double sd, Uniforms& stream, std::vector<double>& values) {
+  constexpr double kTwoPi = 6.283185307179586476925286766559;
+  std::vector<double> uniforms(2 * values.size());
+  stream.Fill(absl::MakeSpan(uniforms));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniforms[2 * i]));
+    values[i] += sd * (radius * std::cos(kTwoPi * uniforms[2 * i + 1]));
+  }
 }
 
 // Scales of the coordinates: squares fall geometrically from 1 to 1 / condition.
@@ -101,30 +135,34 @@ std::vector<double> SyntheticTruth(const SyntheticProblem& problem) {
 
 SyntheticClient MakeSyntheticClient(const SyntheticProblem& problem,
                                     const std::vector<double>& truth, absl::string_view id) {
-  Rng rng = InputStream(
-      problem, problem.equal_hessians ? SyntheticClientName(0, problem.clients) : std::string(id));
+  Uniforms inputs(InputStream(
+      problem, problem.equal_hessians ? SyntheticClientName(0, problem.clients) : std::string(id)));
   SyntheticClient client;
-  client.scale = DrawScale(problem, rng);
-  const std::vector<double> scales = CoordinateScales(problem);
+  client.scale = Scale(problem, inputs.Next());
+  std::vector<double> scales = CoordinateScales(problem);
+  for (double& scale : scales) scale = client.scale * scale;
   const double centre = problem.condition > 0 ? 0.5 : 0;
-  client.x.reserve(size_t{problem.samples} * problem.dimension);
+  const size_t d = problem.dimension;
+  client.x.resize(problem.samples * d);
+  inputs.Fill(absl::MakeSpan(client.x));
   for (size_t i = 0; i < problem.samples; ++i) {
-    for (const double scale : scales) {
-      client.x.push_back(client.scale * scale * (rng.Uniform() - centre));
-    }
-  }
-  std::vector<double> own_truth = truth;
-  if (problem.equal_hessians) {
-    rng = Rng(problem.seed, 1, ClientKey(id), Purpose::kSyntheticClient);
-    for (double& w : own_truth) w += rng.Normal();
+    double* x = client.x.data() + i * d;
+    for (size_t j = 0; j < d; ++j) x[j] = scales[j] * (x[j] - centre);
   }
   // The noise comes last and is always drawn: the inputs do not depend on it.
   client.y.resize(problem.samples);
-  for (size_t i = 0; i < problem.samples; ++i) {
-    const double* x = client.x.data() + i * problem.dimension;
-    client.y[i] = std::inner_product(own_truth.begin(), own_truth.end(), x, 0.0) +
-                  problem.noise_sd * rng.Normal();
+  if (!problem.equal_hessians) {
+    SetProducts(truth, client.x, client.y);
+    AddNoise(problem.noise_sd, inputs, client.y);
+    return client;
   }
+  Uniforms own(Rng(problem.seed, 1, ClientKey(id), Purpose::kSyntheticClient));
+  std::vector<double> shifts(d, 0.0);
+  AddNoise(1, own, shifts);
+  std::vector<double> own_truth = truth;
+  for (size_t j = 0; j < d; ++j) own_truth[j] += shifts[j];
+  SetProducts(own_truth, client.x, client.y);
+  AddNoise(problem.noise_sd, own, client.y);
   return client;
 }
 

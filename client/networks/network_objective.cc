@@ -167,7 +167,7 @@ class NetworkObjective final : public Objective<float> {
     return TestOn(*data_.test, w, std::move(result));
   }
 
-  TargetSummary Targets() const override {
+  TargetSummary Targets() override {
     const bool text = model_.has_lstm();
     TargetSummary summary;
     summary.shares.resize(Classes());

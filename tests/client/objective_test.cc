@@ -175,6 +175,45 @@ TEST(LinearRegressionTest, LossIsThatOfTheResidualsWithFewerExamplesThanFeatures
   EXPECT_LT(objective->Evaluate(fit, {}, gradient), 1e-28);
 }
 
+TEST(LinearRegressionTest, LetsGoOfExamplesThatCanBeMadeAgain) {
+  const SyntheticClients clients(SyntheticProblem{.seed = 3});
+  const Dataset made = Dataset::Make(clients, 5);
+  Dataset from_file = made;
+  from_file.make_again = nullptr;
+  auto frugal = Make(LinearModel(0.1), made), plain = Make(LinearModel(0.1), from_file);
+  const Vector<double> w = RandomVector(30, 4);
+  const auto expect_equal = [&](absl::Span<const uint32_t> rows) {
+    Vector<double> a(30), b(30);
+    EXPECT_EQ(frugal->Evaluate(w, rows, a), plain->Evaluate(w, rows, b));
+    EXPECT_EQ(a, b);
+  };
+  const size_t matrix = 32 * 32 * sizeof(double), examples = 100 * 31 * sizeof(double);
+  expect_equal({});
+  EXPECT_EQ(plain->held_bytes(), matrix + examples);
+  EXPECT_EQ(frugal->held_bytes(), matrix);
+  EXPECT_EQ(frugal->examples(), 100u);
+  const std::vector<uint32_t> rows{3, 99, 0};
+  expect_equal(rows);
+  EXPECT_EQ(frugal->held_bytes(), matrix + examples);  // the next batch will need them
+  expect_equal({});
+  frugal->Release();
+  plain->Release();
+  EXPECT_EQ(plain->held_bytes(), matrix + examples);
+  EXPECT_EQ(frugal->held_bytes(), matrix);
+  EXPECT_EQ(frugal->Targets().mean_square, plain->Targets().mean_square);
+  expect_equal(rows);
+}
+
+// Where the matrix is nearly singular, losses are found from the examples.
+TEST(LinearRegressionTest, KeepsExamplesThatLossesNeed) {
+  const SyntheticClients clients(SyntheticProblem{.samples = 20, .seed = 3});
+  auto objective = Make(LinearModel(0), Dataset::Make(clients, 5));
+  Vector<double> gradient(30);
+  objective->Evaluate(RandomVector(30, 4), {}, gradient);
+  objective->Release();
+  EXPECT_GE(objective->held_bytes(), 20 * 31 * sizeof(double));
+}
+
 TEST(LinearRegressionTest, LossOfNoNumberIsNone) {
   auto objective = Make(LinearModel(0), Regression(RandomMatrix(60, 30, 1), RandomVector(60, 2)));
   Vector<double> gradient(30);

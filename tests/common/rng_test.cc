@@ -7,6 +7,8 @@
 #include <numeric>
 #include <set>
 
+#include "common/uniforms.h"
+
 namespace leeway {
 namespace {
 
@@ -114,6 +116,17 @@ TEST(RngTest, UniformIsInRangeWithTheRightMoments) {
   }
   EXPECT_NEAR(sum / n, 0.5, 0.004);
   EXPECT_NEAR(squares / n, 1.0 / 3, 0.004);
+}
+
+TEST(UniformsTest, AreThoseOfTheStreamWhateverIsAskedForAtOnce) {
+  Rng one_by_one(7, 3, 11, Purpose::kTest);
+  Uniforms many(one_by_one);
+  for (const size_t size : {1u, 1u, 2u, 7u, 8u, 9u, 0u, 3u, 16u, 33u, 1000u}) {
+    std::vector<double> values(size);
+    many.Fill(absl::MakeSpan(values));
+    for (const double value : values) ASSERT_EQ(value, one_by_one.Uniform()) << size;
+    ASSERT_EQ(many.Next(), one_by_one.Uniform()) << size;
+  }
 }
 
 TEST(RngTest, BelowIsUniform) {
