@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/curvature_sums.h"
+#include "common/known_sums.h"
 #include "common/lanczos.h"
 #include "common/status.h"
 

@@ -13,7 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "client/curvature.h"
 #include "client/local_algorithm.h"
-#include "common/curvature_sums.h"
+#include "common/known_sums.h"
 #include "common/status.h"
 
 namespace leeway {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/local_update.h"
-#include "common/curvature_sums.h"
+#include "common/known_sums.h"
 #include "common/digest.h"
 #include "common/model_file.h"
 #include "common/rng.h"

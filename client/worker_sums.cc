@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/local_update.h"
-#include "common/curvature_sums.h"
+#include "common/known_sums.h"
 #include "common/status.h"
 
 namespace leeway {

@@ -13,88 +13,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/curvature_sums.h"
 
 namespace leeway {
 namespace {
-
-constexpr double kAny = NumberSum::kMostNumber;
-
-// What the protocol knows of a sum by its name.
-struct KnownSum {
-  const char* name;
-  v1::SumShape shape;
-  double smallest;  // of numbers
-  double largest;
-  // Of numbers that follow from the rest of a report:
-  const char* source = nullptr;  // "": the weight alone
-  bool squared = false;
-  bool weighted = false;
-};
-
-// Numbers that are measured along with a vector of the same steps, and which.
-constexpr const char* kBesideVectors[][2] = {{kIterateBiasSquared, kDrift},
-                                             {kPseudoGradientVariance, kDrift},
-                                             {kEncodingVariance, kDrift},
-                                             {kEncodingError, kDisplacement}};
-
-constexpr KnownSum kKnown[] = {
-    {kDisplacement, v1::VECTOR, 0, 0},
-    {kGradient, v1::VECTOR, 0, 0},
-    {kDrift, v1::VECTOR, 0, 0},
-    {kControlChange, v1::VECTOR, 0, 0},
-    {kSignedGradient, v1::VECTOR, 0, 0},
-    {kHessian, v1::MATRIX, 0, 0},
-    {kSquaredHessianDistance, v1::MATRIX, 0, 0},
-    {kHessianProduct, v1::VECTOR, 0, 0},
-    {kHessianSpread, v1::VECTOR, 0, 0},
-    {kLoss, v1::NUMBER, -kAny, kAny},
-    {kIterateBiasSquared, v1::NUMBER, -kAny, kAny},  // an unbiased estimate may be negative
-    {kPseudoGradientVariance, v1::NUMBER, 0, kAny},
-    {kTestExamples, v1::NUMBER, 0, 0x1p53},
-    {kTestLoss, v1::NUMBER, -kAny, kAny},
-    {kTestCorrect, v1::NUMBER, 0, 0x1p53},
-    {kTestLabelAbove, v1::NUMBER, 0, 0x1p53},
-    {kPositiveScoreAbove, v1::NUMBER, 0, 0x1p53},
-    {kNegativeScoreAbove, v1::NUMBER, 0, 0x1p53},
-    {kEncodingError, v1::NUMBER, 0, kAny},
-    {kEncodingVariance, v1::NUMBER, 0, kAny},
-    {kSmoothnessAbove, v1::NUMBER, 0, 1},
-    {kConvexityAbove, v1::NUMBER, 0, 1},
-    {kHessianDistanceAbove, v1::NUMBER, 0, 1},
-    {kAccuracyAbove, v1::NUMBER, 0, 1},
-    {kTestLossAbove, v1::NUMBER, 0, 1},
-    {kTestDifference, v1::NUMBER, -kAny, kAny},
-    {kTestDifferenceAbove, v1::NUMBER, 0, 1},
-    {kLocalSteps, v1::NUMBER, 0, 0x1p53},
-    {kLossDifference, v1::NUMBER, -kAny, kAny},
-    {kLossDifferenceAbove, v1::NUMBER, 0, 1},
-    {kAccuracyDifferenceAbove, v1::NUMBER, 0, 1},
-    {kNewtonDecrement, v1::NUMBER, 0, kAny},
-    {kLargestGradient, v1::NUMBER, 0, kAny},
-    {kLargestHessian, v1::NUMBER, 0, kAny},
-    {kTarget, v1::NUMBER, -kAny, kAny},
-    {kSquaredTarget, v1::NUMBER, 0, kAny},
-    {kLabelAbove, v1::NUMBER, 0, 1},
-    {kLossSquared, v1::NUMBER, 0, kAny, kLoss, true},
-    {kWeight, v1::NUMBER, 0, kAny, "", false, true},
-    {kWeightedLoss, v1::NUMBER, -kAny, kAny, kLoss, false, true},
-    {kWeightedLossSquared, v1::NUMBER, 0, kAny, kLoss, true, true},
-    {kLossDifferenceSquared, v1::NUMBER, 0, kAny, kLossDifference, true},
-    {kTestDifferenceSquared, v1::NUMBER, 0, kAny, kTestDifference, true},
-    {kWeightedLossDifference, v1::NUMBER, -kAny, kAny, kLossDifference, false, true},
-    {kWeightedLossDifferenceSquared, v1::NUMBER, 0, kAny, kLossDifference, true, true},
-    {kNewtonDecrementSquared, v1::NUMBER, 0, kAny, kNewtonDecrement, true, true},
-    {kGradientSquared, v1::NUMBER, 0, kAny, kGradient, true},
-    {kDriftSquared, v1::NUMBER, 0, kAny, kDrift, true},
-    {kWeightedDriftSquared, v1::NUMBER, 0, kAny, kDrift, true, true},
-    {kDisplacementSquared, v1::NUMBER, 0, kAny, kDisplacement, true},
-    {kDisplacementAbove, v1::NUMBER, 0, 1, kDisplacement},
-};
-
-constexpr KnownSum kKnownMetric = {kMetric, v1::NUMBER, -kAny, kAny};
-constexpr int kMostMetrics = 64;
-constexpr size_t kLongestMetric = 64;
 
 // In every round for every sum, so by a table.
 const KnownSum* Know(absl::string_view name) {

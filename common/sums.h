@@ -12,91 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/known_sums.h"
 #include "common/tally.h"
 #include "proto/federation.pb.h"
 
 namespace leeway {
-
-// Vectors in the shape of the model, of a client whose local loss is F_c.
-inline constexpr char kDisplacement[] = "displacement";  // w - w^(h)
-inline constexpr char kGradient[] = "gradient";          // grad F_c(w)
-inline constexpr char kDrift[] = "drift";  // B_c^h = grad F_c(w) - (w - w^(h))/(eta h)
-// SCAFFOLD: by how much the client's control variate changes.
-inline constexpr char kControlChange[] = "control_change";
-inline constexpr char kHessian[] = "hessian";  // of F_c at w: a matrix
-// The gradient times +1 or -1, drawn by the client: the sum's mean square is the variance of a
-// sum over clients.
-inline constexpr char kSignedGradient[] = "signed_gradient";
-
-// Numbers.
-inline constexpr char kLoss[] = "loss";  // F_c(w)
-inline constexpr char kIterateBiasSquared[] = "iterate_bias_squared";
-// Times the client's weight, so that it is summed with the weight squared.
-inline constexpr char kPseudoGradientVariance[] = "pseudo_gradient_variance";
-inline constexpr char kTestExamples[] = "test_examples";
-inline constexpr char kTestLoss[] = "test_loss";  // summed over test examples
-inline constexpr char kTestCorrect[] = "test_correct";
-// The number of test examples whose label is above the sum's threshold.
-inline constexpr char kTestLabelAbove[] = "test_label_above";
-// With two classes: the number of test examples of class 1 (class 0) whose score, the logit of
-// class 1 less that of class 0, is above the threshold.
-inline constexpr char kPositiveScoreAbove[] = "positive_score_above";
-inline constexpr char kNegativeScoreAbove[] = "negative_score_above";
-inline constexpr char kEncodingError[] = "encoding_error";  // |decoded - exact displacement|^2
-inline constexpr char kEncodingVariance[] =
-    "encoding_variance";  // weight * |decoded - exact drift|^2
-// F_c(w') - F_c(w), where w' is the model of this name in the order's others.
-inline constexpr char kLossDifference[] = "loss_difference";
-inline constexpr char kOtherModel[] = "other";
-// Not a model, but in its shape: 1 where fine-tuning moves a parameter, 0 where it does not.
-inline constexpr char kMovedParameters[] = "moved";
-// Mean loss on the test part (on the training part without one) at the model, after the task's
-// local steps if it has any, less that at the other model.
-inline constexpr char kTestDifference[] = "test_difference";
-// Local steps that the client has taken.
-inline constexpr char kLocalSteps[] = "local_steps";
-// Times the client's weight: g.(P g) with the gradient g and the task's inverse Hessian P.
-inline constexpr char kNewtonDecrement[] = "newton_decrement";
-// The square of the largest |coordinate| of the gradient, and |entry| of the Hessian.
-inline constexpr char kLargestGradient[] = "largest_gradient_squared";
-inline constexpr char kLargestHessian[] = "largest_hessian_squared";
-// Of the training targets: the mean, and the mean of their squares.
-inline constexpr char kTarget[] = "target";
-inline constexpr char kSquaredTarget[] = "squared_target";
-// The share of the client's training labels above the sum's threshold.
-inline constexpr char kLabelAbove[] = "label_above";
-// 1 if the client's quantity is above the sum's threshold, else 0: by such counts the
-// server finds extremes and percentiles over clients.
-inline constexpr char kSmoothnessAbove[] = "smoothness_above";
-inline constexpr char kConvexityAbove[] = "convexity_above";
-inline constexpr char kHessianDistanceAbove[] = "hessian_distance_above";
-inline constexpr char kAccuracyAbove[] = "accuracy_above";
-inline constexpr char kTestLossAbove[] = "test_loss_above";
-inline constexpr char kTestDifferenceAbove[] = "test_difference_above";
-// Over the client's weight, so that clients are counted.
-inline constexpr char kLossDifferenceAbove[] = "loss_difference_above";
-// The same of the accuracy on the test part: at the other model, less that at the model.
-inline constexpr char kAccuracyDifferenceAbove[] = "accuracy_difference_above";
-
-// "metric/NAME": a number that only the client's own model knows how to compute.
-inline constexpr char kMetric[] = "metric/";
-
-// Numbers that follow from the weight, a number or a vector of the same report.
-inline constexpr char kLossSquared[] = "loss_squared";
-inline constexpr char kWeight[] = "weight";
-inline constexpr char kWeightedLoss[] = "weighted_loss";
-inline constexpr char kWeightedLossSquared[] = "weighted_loss_squared";
-inline constexpr char kLossDifferenceSquared[] = "loss_difference_squared";
-inline constexpr char kTestDifferenceSquared[] = "test_difference_squared";
-inline constexpr char kWeightedLossDifference[] = "weighted_loss_difference";
-inline constexpr char kWeightedLossDifferenceSquared[] = "weighted_loss_difference_squared";
-inline constexpr char kNewtonDecrementSquared[] = "newton_decrement_squared";
-inline constexpr char kGradientSquared[] = "gradient_squared";
-inline constexpr char kDriftSquared[] = "drift_squared";
-inline constexpr char kWeightedDriftSquared[] = "weighted_drift_squared";
-inline constexpr char kDisplacementSquared[] = "displacement_squared";
-// A count, over the client's weight: 1/v if |displacement| is above the threshold.
-inline constexpr char kDisplacementAbove[] = "displacement_above";
 
 // Adds a sum to a task, unless the task asks for it already, and returns it.
 v1::Sum& Ask(absl::string_view name, v1::Task& task, uint32_t steps = 0);

@@ -8,7 +8,6 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "common/curvature_sums.h"
 #include "common/lanczos.h"
 #include "common/status.h"
 #include "common/sums.h"
