@@ -46,7 +46,7 @@ def two_classes(rng, _, clients=10, samples=200):
     return out
 
 
-def roles(rng, path, clients=6, samples=300, length=40, styles=False):
+def roles(rng, path, clients=6, samples=100, length=40, styles=False):
     """Lines of one role per client, of those with the most text; the next character of each is to be told. With styles,
     each role also has a spelling of its own: letters are moved on in the alphabet by as many places as no other role's."""
     import h5py
@@ -74,8 +74,8 @@ def spellings(rng, path):
 KINDS = {
     "mlp": (disagreeing, "mlp { hidden: [8] classes: 2 }", 40, 0.3, 0, 90, 200),
     "cnn": (two_classes, "cnn { filters: [4, 8] hidden: 16 classes: 10 }", 20, 0.1, 20, 100, 200),
-    "lstm": (spellings, "lstm { vocabulary: 60 embedding: 8 hidden: [24] }", 20, 1, 8, 250, 400),
-    "roles": (roles, "lstm { vocabulary: 60 embedding: 8 hidden: [24] }", 20, 1, 8, 250, 400),
+    "lstm": (spellings, "lstm { vocabulary: 60 embedding: 8 hidden: [24] }", 40, 1, 8, 250, 400),
+    "roles": (roles, "lstm { vocabulary: 60 embedding: 8 hidden: [24] }", 40, 1, 8, 250, 400),
 }
 
 
