@@ -14,9 +14,7 @@ namespace {
 
 class SingleProcess : public Job {
  public:
-  absl::Status TakeShare(BuiltinWorkerOptions& /*options*/) override {
-    return absl::OkStatus();
-  }
+  absl::Status TakeShare(BuiltinWorkerOptions& /*options*/) override { return absl::OkStatus(); }
   absl::Status TakePart(Worker& worker, const ConnectionOptions& options) override {
     return leeway::TakePart(worker, options);
   }

@@ -190,7 +190,7 @@ class MpiTest(LeewayCase):
 
     def test_a_killed_rank_ends_the_job_and_a_new_job_goes_on(self):
         data = self.synthetic(clients=20, samples=50, dimension=8, seed=1)
-        text = CONFIG.replace("rounds: 6", "rounds: 400")
+        text = CONFIG.replace("rounds: 6", "rounds: 150")
         config = self.write("c.textproto", text)
         self.federate(config, data, "one", processes=1)
         directories = self.directories(data)
