@@ -74,11 +74,12 @@ class Tree {
   Tree(uint32_t clients, size_t dimension) : clients_(clients) {
     uint64_t weight = 0;
     for (uint32_t c = 0; c < clients; ++c) weight += Examples(c);
-    spec_.task.set_groups(kGroups);
-    Ask(kDisplacement, spec_.task).set_largest(16);
-    Ask(kLoss, spec_.task);
-    SetUnits(weight, spec_.task);  // the whole round's, at every node
-    spec_.sums = TaskSums(spec_.task, dimension);
+    v1::Task task;
+    task.set_groups(kGroups);
+    Ask(kDisplacement, task).set_largest(16);
+    Ask(kLoss, task);
+    SetUnits(weight, task);  // the whole round's, at every node
+    spec_.sums = TaskSums(task, dimension);
     spec_.base_sha256 = "base";
   }
 
