@@ -145,14 +145,6 @@ uint64_t ResidentBytes() {
   return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Ends a connection that floods us, with what gRPC has not read of it yet: that may be megabytes,
-// which would otherwise still be worked through.
-void CutOff(const Descriptor& fd) {
-  shutdown(fd.get(), SHUT_RDWR);
-  while (recv(fd.get(), nullptr, size_t{1} << 20, MSG_DONTWAIT | MSG_TRUNC) > 0) {
-  }
-}
-
 void SetOption(int fd, int option, unsigned value) {
   setsockopt(fd, IPPROTO_TCP, option, &value, sizeof value);
 }
@@ -375,7 +367,8 @@ void Listener::Drop(const std::string& caller) {
     }
     for (const Id id : ids) closed.push_back(Forget(id));
   }
-  for (const Descriptor& fd : closed) CutOff(fd);
+  // What has come of it already is left for gRPC to read: it aborts if another takes that away.
+  for (const Descriptor& fd : closed) shutdown(fd.get(), SHUT_RDWR);
   if (!options_.on_flood) return;
   options_.on_flood(
       caller, WithReason(absl::ResourceExhaustedError(
@@ -419,7 +412,7 @@ void Listener::CloseFlooders(absl::Time now) {
     next_look_ = now + floods_.Pause(now);
   }
   for (const Flooder& flooder : flooders) {
-    CutOff(flooder.fd);
+    shutdown(flooder.fd.get(), SHUT_RDWR);
     if (!options_.on_flood) continue;
     options_.on_flood(flooder.caller,
                       WithReason(absl::ResourceExhaustedError(absl::StrCat(
