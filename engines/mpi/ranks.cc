@@ -22,14 +22,16 @@ constexpr size_t kBlocksAtATime = 4;
 constexpr size_t kManyBytes = size_t{1} << 12;
 
 // MPI waits at full speed. Where the wait may be long, for an order or for a slower rank, this
-// leaves the core to those who compute: it looks often at first and then every millisecond.
+// leaves the core to those who compute: it looks often at first and then every millisecond. At
+// first is a time, not a number of looks: on a busy machine each may cost a turn of all others.
 void AwaitPatiently(MPI_Request& request) {
+  const absl::Time often = absl::Now() + absl::Microseconds(100);
   absl::Duration pause = absl::Microseconds(10);
-  for (int looks = 0;; ++looks) {
+  while (true) {
     int done = 0;
     MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     if (done != 0) return;
-    if (looks < 1000) {
+    if (absl::Now() < often) {
       std::this_thread::yield();
       continue;
     }
