@@ -95,10 +95,11 @@ void MedianLimit::Absorb(const v1::Task& task, const Tally& tally) {
     ++k;
   }
   median_ = std::max(thresholds[k], smallest_);
+  if (first_ == 0) first_ = median_;
   lowest_ = lowest_ == 0 ? median_ : std::min(lowest_, median_);
   width_ = Clipped(task, tally) > 0 ? std::max(width_ / 2, kNarrowest) : std::min(2 * width_, 1.0);
   const double base = std::min(median_, width_ < 1 ? lowest_ : kGrowth * lowest_);
-  limit_ = automatic() ? Multiple(tally.clients()) * base : multiple_ * median_;
+  limit_ = automatic() ? std::max(Multiple(tally.clients()) * base, first_) : multiple_ * median_;
 }
 
 double MedianLimit::Multiple(uint64_t reports) const {
@@ -127,7 +128,7 @@ absl::Status MedianLimit::Restore(absl::Span<const double> state) {
   if (state.empty()) return absl::OkStatus();  // of a run that began without a limit
   const bool earlier = state.size() == 1;      // a version that saved the median alone
   for (const double value : state) {
-    if (!(value >= 0) || !std::isfinite(value) || !(earlier || state.size() == 4)) {
+    if (!(value >= 0) || !std::isfinite(value) || !(earlier || state.size() == 5)) {
       return absl::DataLossError("saved median of the displacements is damaged");
     }
   }
@@ -135,6 +136,7 @@ absl::Status MedianLimit::Restore(absl::Span<const double> state) {
   limit_ = earlier ? multiple_ * median_ : state[1];
   lowest_ = earlier ? median_ : state[2];
   width_ = earlier ? 1 : state[3];
+  first_ = earlier ? median_ : state[4];
   return absl::OkStatus();
 }
 

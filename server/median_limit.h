@@ -13,7 +13,9 @@
 // and at least 30. After a round in which it has bitten it is half as wide, down to a fifth; after
 // one in which it has not, twice as wide again. A client that stays just below it would drive the
 // others' updates, and so the median, up without end: the automatic limit takes at most twice the
-// lowest median so far, and while it is narrow the lowest itself.
+// lowest median so far, and while it is narrow the lowest itself. It is never below the median of
+// the phase's first round: when most clients have come to rest and few are still under way, those
+// are honest, and an update of that length is no attack.
 //
 // Pure. One object lives for one train phase. Not thread-safe.
 #ifndef LEEWAY_SERVER_MEDIAN_LIMIT_H_
@@ -50,10 +52,10 @@ class MedianLimit {
   static uint32_t Clipped(const v1::Task& task, const Tally& tally);
 
   // The last median says nothing any more: the next round is a first one.
-  void Forget() { median_ = limit_ = lowest_ = 0, width_ = 1; }
+  void Forget() { median_ = limit_ = lowest_ = first_ = 0, width_ = 1; }
 
   // State between two rounds.
-  std::vector<double> Save() const { return {median_, limit_, lowest_, width_}; }
+  std::vector<double> Save() const { return {median_, limit_, lowest_, width_, first_}; }
   absl::Status Restore(absl::Span<const double> state);
 
  private:
@@ -69,6 +71,7 @@ class MedianLimit {
   double limit_ = 0;
   double lowest_ = 0;  // of the medians so far
   double width_ = 1;   // of the automatic limit: 1, or less since it has bitten
+  double first_ = 0;   // the first median of the phase
 };
 
 }  // namespace leeway

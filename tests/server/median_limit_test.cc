@@ -156,6 +156,17 @@ TEST(MedianLimitTest, AutomaticNarrowsAsLongAsItBites) {
   EXPECT_THAT(limits, testing::ElementsAre(30, 15, 7.5, 6, 12, 24));
 }
 
+TEST(MedianLimitTest, AutomaticLeavesThoseAloneWhoAreStillUnderWay) {
+  MedianLimit limit(0, 256);
+  Absorb(limit, {1, 1, 1, 1, 1, 1, 1});
+  double norm = 1;
+  for (int round = 0; round < 30; ++round) {
+    norm /= 2;  // most come to rest, two do not
+    Absorb(limit, {norm, norm, norm, norm, norm, 0.9, 0.9});
+    EXPECT_GE(limit.limit(), 1);
+  }
+}
+
 TEST(MedianLimitTest, AutomaticDoesNotFollowAMedianThatIsDrivenUp) {
   MedianLimit limit(0, 256);
   Absorb(limit, {1, 1, 1, 1, 1});
