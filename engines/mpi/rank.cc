@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status.h"
-#include "common/sums.h"
 
 namespace leeway {
 namespace {
@@ -23,10 +22,6 @@ std::vector<T> FromBytes(const std::string& bytes) {
   std::vector<T> values(bytes.size() / sizeof(T));
   if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
   return values;
-}
-
-size_t DimensionOf(const Parameters& model) {
-  return std::visit([](const auto& values) { return static_cast<size_t>(values.size()); }, model);
 }
 
 }  // namespace
@@ -244,16 +239,8 @@ absl::StatusOr<Answer> Rank::DoOrder(v1::Order order, uint64_t seed, OrderModels
   const std::vector<int> assigned = FromBytes<int>(assignment);
   models = BroadcastModels(std::move(models));
   absl::StatusOr<Work> own = Compute(order, assigned, seed, models);
-  const absl::Status outcome = own.status();
-  if (!own.ok()) {  // takes part in the sum all the same: the others wait for it
-    own.emplace();
-    own->sum.total.Reset(TaskSums(order.task(), DimensionOf(*models.model)).shape());
-  }
-  const absl::Span<int64_t> integers = Integers(own->sum.total);
-  const bool in_blocks = Ranks::SumsInBlocks(integers.size());
-  if (!in_blocks) LEEWAY_RETURN_IF_ERROR(ranks_.Agree(outcome));
-  ranks_.Sum(integers);
-  if (in_blocks) LEEWAY_RETURN_IF_ERROR(ranks_.Agree(outcome));
+  LEEWAY_RETURN_IF_ERROR(ranks_.Agree(own.status()));
+  ranks_.Sum(Integers(own->sum.total));
   MergeHeaders(own->sum.header);
   MergeTimes(order, assigned, *own, own->sum.header);
   return WriteSum(std::move(own->sum.header), std::move(own->sum.total));

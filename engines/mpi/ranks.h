@@ -39,11 +39,9 @@ class Ranks {
   uint64_t BroadcastPatiently(uint64_t value) const;
   // Every rank's text, by rank; on rank 0 only.
   std::vector<std::string> Gather(const std::string& text) const;
-  // Leaves on rank 0 the sum over ranks, modulo 2^64. Elsewhere `values` stay as they are. Many
-  // are added up in blocks, which begins while other ranks are still computing theirs and leaves
-  // the core to them; for few, call it when all ranks are ready.
+  // Leaves on rank 0 the sum over ranks, modulo 2^64. Elsewhere `values` stay as they are. Call
+  // it when all ranks are ready: it waits for them at full speed.
   void Sum(absl::Span<int64_t> values) const;
-  static bool SumsInBlocks(size_t integers);
   // On all ranks, when the last has come: OK if all are, else the error of the first rank that has
   // one, which it names.
   absl::Status Agree(const absl::Status& own) const;
