@@ -135,14 +135,21 @@ uint64_t BytesReceived(int fd) {
 }
 
 // Memory that the process has; 0 if that cannot be read now.
-uint64_t ResidentBytes() {
-  const Descriptor file(open("/proc/self/statm", O_RDONLY | O_CLOEXEC));
+uint64_t ResidentBytes(const Descriptor& statm) {
   std::array<char, 128> text{};
-  if (!file.valid() || read(file.get(), text.data(), text.size() - 1) <= 0) return 0;
+  if (pread(statm.get(), text.data(), text.size() - 1, 0) <= 0) return 0;
   const std::vector<absl::string_view> fields = absl::StrSplit(text.data(), ' ');
   uint64_t pages = 0;
   if (fields.size() < 2 || !absl::SimpleAtoi(fields[1], &pages)) return 0;
   return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Ends a connection at once, with what has come of it: after a mere shutdown gRPC would read on for
+// as long as the other side sends.
+void Reset(const Descriptor& fd) {
+  sockaddr none{};
+  none.sa_family = AF_UNSPEC;
+  if (connect(fd.get(), &none, sizeof none) != 0) shutdown(fd.get(), SHUT_RDWR);
 }
 
 void SetOption(int fd, int option, unsigned value) {
@@ -156,6 +163,8 @@ Listener::Listener(Options options)
       limits_(Connections::Limits::ForFiles(options_.files)),
       address_(options_.address),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      stop_watch_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      memory_(open("/proc/self/statm", O_RDONLY | O_CLOEXEC)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
       next_(kFirstConnection),
@@ -189,12 +198,15 @@ absl::Status Listener::Listen() {
 void Listener::Start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server) {
   server_ = std::move(server);
   thread_ = std::thread([this] { Run(); });
+  watch_ = std::thread([this] { WatchFloods(); });
 }
 
 void Listener::Stop() {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof one);
-  if (thread_.joinable()) thread_.join();
+  for (const auto& [event, thread] : {std::pair(&stop_, &thread_), {&stop_watch_, &watch_}}) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(event->get(), &one, sizeof one);
+    if (thread->joinable()) thread->join();
+  }
   if (sockets_.empty()) return;
   sockets_.clear();
   if (const std::string file = SocketFile(address_); !file.empty()) unlink(file.c_str());
@@ -203,11 +215,8 @@ void Listener::Stop() {
 void Listener::Run() {
   std::array<epoll_event, kBatch> events;
   while (true) {
-    const absl::Duration pause = next_look_ - SteadyNow();
-    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                                 static_cast<int>(absl::ToInt64Milliseconds(std::clamp(
-                                     pause, absl::ZeroDuration(), FloodWatch::kQuietPause))));
-    if (const absl::Time now = SteadyNow(); now >= next_look_) CloseFlooders(now);
+    const int count =
+        epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), /*timeout=*/-1);
     bool usable = true;
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
@@ -367,8 +376,7 @@ void Listener::Drop(const std::string& caller) {
     }
     for (const Id id : ids) closed.push_back(Forget(id));
   }
-  // What has come of it already is left for gRPC to read: it aborts if another takes that away.
-  for (const Descriptor& fd : closed) shutdown(fd.get(), SHUT_RDWR);
+  for (const Descriptor& fd : closed) Reset(fd);
   if (!options_.on_flood) return;
   options_.on_flood(
       caller, WithReason(absl::ResourceExhaustedError(
@@ -399,20 +407,28 @@ std::vector<Listener::Flooder> Listener::FindFlooders(absl::Time now) {
   return flooders;
 }
 
-void Listener::CloseFlooders(absl::Time now) {
-  const uint64_t resident = ResidentBytes();
+void Listener::WatchFloods() {
+  absl::Duration pause = absl::ZeroDuration();
+  while (!Wait(stop_watch_, static_cast<int>(absl::ToInt64Milliseconds(pause)))) {
+    pause = CloseFlooders(SteadyNow());
+  }
+}
+
+absl::Duration Listener::CloseFlooders(absl::Time now) {
+  const uint64_t resident = ResidentBytes(memory_);
   std::vector<Flooder> flooders;
   bool over = false;
+  absl::Duration pause;
   {
     MutexLock lock(&mu_);
     if (resident > 0) floods_.SetMemory(resident, now);
     flooders = FindFlooders(now);
     over = alarmed_ && !floods_.alarmed(now);
     alarmed_ = floods_.alarmed(now);
-    next_look_ = now + floods_.Pause(now);
+    pause = floods_.Pause(now);
   }
   for (const Flooder& flooder : flooders) {
-    shutdown(flooder.fd.get(), SHUT_RDWR);
+    Reset(flooder.fd);
     if (!options_.on_flood) continue;
     options_.on_flood(flooder.caller,
                       WithReason(absl::ResourceExhaustedError(absl::StrCat(
@@ -424,6 +440,7 @@ void Listener::CloseFlooders(absl::Time now) {
   }
   // What a flood took does not go back by itself.
   if (over) malloc_trim(0);
+  return pause;
 }
 
 void Listener::Refuse(absl::string_view why) const {
@@ -431,9 +448,9 @@ void Listener::Refuse(absl::string_view why) const {
   options_.on_refusal(WithReason(absl::ResourceExhaustedError(why), "connection_limit"));
 }
 
-bool Listener::Pause(int milliseconds) const {
-  pollfd stop = {stop_.get(), POLLIN, 0};
-  return poll(&stop, 1, milliseconds) == 1;
+bool Listener::Wait(const Descriptor& event, int milliseconds) {
+  pollfd waiting = {event.get(), POLLIN, 0};
+  return poll(&waiting, 1, milliseconds) == 1;
 }
 
 }  // namespace leeway

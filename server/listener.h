@@ -89,31 +89,38 @@ class Listener : public ConnectionWatch {
   void OnEvent(Id id, uint32_t events);
   // Nothing can be accepted: makes room by one connection, which is closed.
   void Shed(int listening);
-  // Closes connections that send too much beside messages.
-  void CloseFlooders(absl::Time now);
+  // Looks at what connections send, until Stop. On a thread of its own: gRPC may go on reading a
+  // connection on the thread that handed it over, as long as somebody floods it.
+  void WatchFloods();
+  // Closes connections that send too much beside messages. Returns when to look again.
+  absl::Duration CloseFlooders(absl::Time now);
   std::vector<Flooder> FindFlooders(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // It is not watched any more; returns its descriptor, if there is one.
   Descriptor Forget(Id id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Reopen();
   void Refuse(absl::string_view why) const;
   // Waits so long, or until Stop; then true.
-  bool Pause(int milliseconds) const;
+  bool Pause(int milliseconds) const { return Wait(stop_, milliseconds); }
+  static bool Wait(const Descriptor& event, int milliseconds);
 
   // Constant after Open.
   const Options options_;
   const Connections::Limits limits_;
   std::string address_;
-  Descriptor stop_;  // an eventfd
+  Descriptor stop_;        // an eventfd
+  Descriptor stop_watch_;  // one that stops the watch, after the listener
+  Descriptor memory_;      // the process's own, as the kernel tells it
   Descriptor epoll_;
 
   // Touched by the listener's thread only (and Open before it).
   std::vector<ListeningSocket> sockets_;
   Descriptor spare_;  // given up so that one connection can be accepted, and closed
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server_;
-  absl::Time next_look_ = absl::InfinitePast();  // at what connections send
-  bool alarmed_ = false;                         // at the last look
+
+  bool alarmed_ = false;  // at the watch's last look; touched by it only
 
   std::thread thread_;
+  std::thread watch_;
 
   Mutex mu_;
   Id next_ ABSL_GUARDED_BY(mu_);
